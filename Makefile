@@ -2,7 +2,18 @@
 # profd: everything is built into $(O); `make help` lists the targets and the variables.
 
 # ---- settings --------------------------------------------------------------------------------
-O       ?= build
+# ARCH=arm64: cross-built, with Debian's libraries of that architecture in a folder of their own (tools/sysroot).
+ARCH    ?= $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(shell uname -m)))
+MACHINE := $(patsubst arm64,aarch64,$(patsubst amd64,x86_64,$(ARCH)))
+CROSS   := $(if $(filter $(MACHINE),$(shell uname -m)),,1)
+O       ?= build$(if $(CROSS),/$(ARCH))
+ifneq ($(CROSS),)
+SYSROOT ?= build/sysroot-$(ARCH)
+CC      := $(MACHINE)-linux-gnu-gcc --sysroot=$(abspath $(SYSROOT))
+AR      := $(MACHINE)-linux-gnu-ar
+RUN     ?= qemu-$(MACHINE)-static -L $(abspath $(SYSROOT))
+LIBRARIES := $(SYSROOT)/complete
+endif
 CC      ?= gcc
 CLANG   ?= clang-14
 BPFTOOL ?= /usr/sbin/bpftool
@@ -16,6 +27,8 @@ S       ?= 10
 UI      ?=
 VERSION := 0.1.0
 
+BPF_ARCH := $(if $(filter arm64,$(ARCH)),arm64,x86)
+
 # quiet: a line per file; V=1 shows the commands
 Q   := $(if $(filter 1,$(V)),,@)
 say  = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(2)';)
@@ -28,13 +41,11 @@ CFLAGS   ?= -O2 -g
 override CFLAGS  += -std=c17 -fno-omit-frame-pointer $(WARN) $(HARDEN) \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 override LDFLAGS += $(if $(SAN),-fsanitize=$(SAN),-pie -Wl,-z,relro,-z,now)
-LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lsqlite3 -lzstd -lz -lcurl-gnutls -lgnutls \
+LDLIBS   := -lbpf -ldw -lelf -lcjson -lmicrohttpd -lpcre2-8 -lsqlite3 -lzstd -lz -lcurl-gnutls -lgnutls \
 	-l:libiberty.a -lpthread -lm
 
 # ---- sources ---------------------------------------------------------------------------------
-DIRS     := agent/base agent/wire agent/collect agent/reader agent/profile agent/recording agent/session agent/store \
-	symbolize api api/render
-LIB_SRC  := $(foreach d,$(DIRS),$(wildcard $(d)/*.c)) $(filter-out agent/main.c,$(wildcard agent/*.c))
+LIB_SRC  := $(filter-out agent/main.c,$(wildcard $(addsuffix /*.c,agent agent/* agent/*/* symbolize api api/*)))
 CTL_SRC  := $(wildcard tools/profctl/*.c)
 BPF_SRC  := $(wildcard bpf/*.bpf.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(O)/%.o)
@@ -46,7 +57,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
-.PHONY: all help clean tests check check-root check-asan check-long fuzz fuzz-replay bench bench-programs insns lint format \
+.PHONY: all container help clean tests check check-arch check-root check-asan check-long fuzz fuzz-replay fuzz-coverage bench bench-programs insns lint format \
 	coverage install deb
 
 all: $(LIB) $(PROGRAMS) ## build profd and profctl into build/
@@ -59,20 +70,29 @@ clean: ## remove build/
 	rm -rf $(O)
 
 # ---- rules -----------------------------------------------------------------------------------
-$(O)/%.o: %.c | $(SKELS)
+$(SYSROOT)/complete: tools/sysroot tools/packages.sh
+	$(call say,ROOT,$(SYSROOT))tools/sysroot $(ARCH) $(SYSROOT)
+
+$(O)/%.o: %.c | $(SKELS) $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 UI_SRC := $(wildcard api/ui/* api/ui/.npmrc api/ui/*/*)
 
-$(O)/api/assets.o $(O)/fuzz/api/assets.o: api/openapi.yaml $(UI_SRC) $(O)/gen/ui_files.h
-$(O)/api/assets.o $(O)/fuzz/api/assets.o: CPPFLAGS += -DUI_DIR='"$(O)/ui"'
+$(O)/api/http/assets.o $(O)/fuzz/api/http/assets.o $(O)/cover/api/http/assets.o: $(O)/gen/openapi.json $(UI_SRC) $(O)/gen/ui_files.h
+$(O)/api/http/assets.o $(O)/fuzz/api/http/assets.o $(O)/cover/api/http/assets.o: CPPFLAGS += -DUI_DIR='"$(O)/ui"' -DGEN_DIR='"$(O)/gen"'
+
+# Debian's interpreter: it has Debian's YAML module.
+$(O)/gen/openapi.json: api/openapi.yaml
+	@mkdir -p $(@D)
+	$(call say,JSON,$@)/usr/bin/python3 -c 'import json, sys, yaml; \
+		json.dump(yaml.safe_load(sys.stdin), sys.stdout, separators=(",", ":"))' < $< > $@
 
 $(O)/gen/ui_files.h: tools/build_ui $(UI_SRC)
 	$(call say,UI,$@)UI=$(UI) tools/build_ui $(O)
 
 $(LIB): $(LIB_OBJ)
-	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $^
 
 # From the objects, not the archive, so that two functions of one name are an error.
 $(O)/profd: $(O)/agent/main.o $(LIB_OBJ)
@@ -85,7 +105,7 @@ $(O)/profctl: $(CTL_OBJ) $(LIB)
 $(O)/bpf/%.bpf.o: bpf/%.bpf.c
 	@mkdir -p $(@D)
 	$(call say,BPF,$<)$(CLANG) -target bpf -mcpu=v3 -O2 -g -std=gnu17 -Wall -Wextra -Werror \
-		-Wno-unused-parameter -D__TARGET_ARCH_x86 -D__bpf__ -I. -ffile-prefix-map=$(CURDIR)=. -MMD -MP -c -o $@ $<
+		-Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH) -D__bpf__ -I. -ffile-prefix-map=$(CURDIR)=. -MMD -MP -c -o $@ $<
 
 $(O)/gen/%.skel.h: $(O)/bpf/%.bpf.o
 	@mkdir -p $(@D)
@@ -96,8 +116,11 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(wildcard tests/unit/te
 ROOT_BIN := $(patsubst tests/bpf/%.c,$(O)/tests/bpf/%,$(wildcard tests/bpf/test_*.c))
 SUPPORT_OBJ := $(patsubst %.c,$(O)/%.o,$(wildcard tests/support/*.c))
 
+# More than a hundred programs: mold links them in a fraction of the time.
+TEST_LINKER := $(if $(CROSS),,$(if $(shell command -v mold),-fuse-ld=mold))
+
 $(O)/tests/%: $(O)/tests/%.o $(SUPPORT_OBJ) $(LIB)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) $(TEST_LINKER) -o $@ $^ -lcmocka $(LDLIBS)
 
 # Programs that fail the n-th allocation (tests/support/alloc_fail.h).
 $(O)/tests/unit/%_nomem: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
@@ -105,10 +128,16 @@ $(O)/tests/unit/%_nomem: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reall
 # Programs that fail the n-th call that reads or writes.
 $(O)/tests/unit/%_faults: LDFLAGS += -Wl,--wrap=pread,--wrap=pwrite,--wrap=fdatasync,--wrap=fsync,--wrap=ftruncate,--wrap=openat
 
-tests: $(UNIT_BIN) $(ROOT_BIN) ## build the test programs
+tests: $(UNIT_BIN) $(ROOT_BIN) $(O)/tests/vm/fake_kernel ## build the test programs
 
 check: $(UNIT_BIN) ## unit tests, no root needed
-	@set -e; for t in $(UNIT_BIN); do timeout 180 $$t || exit 1; done
+	@set -e; for t in $(UNIT_BIN); do timeout 180 $(RUN) $$t || exit 1; done
+
+# Tests that depend on the architecture and need no kernel of its own.
+ARCH_TESTS := unwind_self unwind_step cfi_rows late_stacks reader_parts kallsyms stack_table python_walk script_frames
+
+check-arch: all $(ARCH_TESTS:%=$(O)/tests/unit/test_%) ## make ARCH=arm64 check-arch: builds all for it, runs what depends on it, emulated
+	@set -e; for t in $(ARCH_TESTS:%=$(O)/tests/unit/test_%); do timeout 180 $(RUN) $$t || exit 1; done
 
 check-root: $(ROOT_BIN) $(PROGRAMS) ## tests that need the kernel (as root)
 	@set -e; for t in $(ROOT_BIN); do timeout 300 $$t || exit 1; done
@@ -146,12 +175,29 @@ fuzz: $(addprefix fuzz-time-,$(or $(T),$(FUZZERS))) ## fuzz all targets for 10 s
 fuzz-time-%: $(O)/fuzz/%
 	@$(call fuzz_run,-max_total_time=$(S))
 
-check-long: ## 1,000 kills, all allocators, Go programs of all versions, packages, the README's first minute on a bare host (as root)
+check-long: ## 1,000 kills, all allocators, Go programs of all versions, packages, the README's first minute on a bare host, an hour of everything (as root)
 	tests/long/run
 
 fuzz-replay: $(FUZZERS:%=fuzz-replay-%) ## every fuzz target over its corpus and 2,000 fresh inputs
 
-.SECONDARY: $(FUZZERS:%=$(O)/fuzz/%)
+# The same once more to count the lines of each parser that the fuzz targets reach (tests/README.md lists them).
+COVER_OBJ := $(LIB_SRC:%.c=$(O)/cover/%.o)
+COVER_CC   = $(FUZZ_CC) -fprofile-instr-generate -fcoverage-mapping
+
+$(O)/cover/%.o: %.c | $(SKELS)
+	@mkdir -p $(@D)
+	$(call say,COVER-CC,$<)$(COVER_CC) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+
+$(O)/cover/libprofd.a: $(COVER_OBJ)
+	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+
+$(O)/cover/fuzz_%: tests/fuzz/fuzz_%.c $(O)/cover/libprofd.a
+	$(call say,COVER-LD,$@)$(COVER_CC) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
+fuzz-coverage: $(FUZZERS:%=$(O)/cover/%) ## lines of each parser that its fuzz target reaches, of which 80 % must be
+	tests/fuzz/coverage $(O)
+
+.SECONDARY: $(FUZZERS:%=$(O)/fuzz/%) $(FUZZERS:%=$(O)/cover/%)
 
 fuzz-replay-%: $(O)/fuzz/%
 	@$(call fuzz_run,-runs=2000 -seed=1)
@@ -159,12 +205,12 @@ fuzz-replay-%: $(O)/fuzz/%
 $(O)/tools/bench/%: $(O)/tools/bench/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-bench-programs: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/days $(O)/tools/bench/render $(O)/tests/unit/test_share_test
+bench-programs: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/bench/days $(O)/tools/bench/render $(O)/tools/bench/series $(O)/tests/unit/test_share_changes
 
 bench: ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
-insns: $(SKELS) ## instructions per BPF program against the budget in bpf/README.md
+insns: $(SKELS) ## instructions per BPF program against the budget in bpf/PROGRAMS.md
 	@tools/insn_report $(O)
 
 coverage: ## line and branch coverage of the unit tests, per folder
@@ -188,7 +234,7 @@ lint: insns ## include directions, sizes, headers alone, SPDX, formatting, stati
 		-D__x86_64__ '-DLIBBPF_OPTS(type,name,...)=struct type name' \
 		'-DcJSON_ArrayForEach(e,a)=while ((e = cJSON_next(a)))'  $(filter-out %.bpf.c,$(filter %.c,$(C_FILES)))
 	shellcheck -x tools/quickstart tools/test tools/build_ui tools/check_tree tools/check_format tools/check_headers .ci/run \
-		tools/packaging/deb tests/vm/run tools/bench/run tests/long/run tests/long/kills tests/long/package tests/long/bare tests/long/in-root \
+		tools/packaging/deb tools/packaging/profd-generator tests/vm/run tools/bench/run tests/long/run tests/long/kills tests/long/package tests/long/python tests/long/java tests/long/bare tests/long/kernels tests/long/in-root \
 		tests/long/in-machine
 	@echo "ok lint"
 
@@ -210,12 +256,17 @@ install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd
 	install -D -m 644 $(O)/profctl.zsh $(DESTDIR)$(prefix)/share/zsh/vendor-completions/_profctl
 	install -D -m 644 $(O)/profctl.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/profctl.fish
 	install -D -m 644 tools/packaging/debian/profd.service $(DESTDIR)/lib/systemd/system/profd.service
+	install -D -m 755 tools/packaging/profd-generator $(DESTDIR)/lib/systemd/system-generators/profd-generator
 	install -D -m 644 tools/packaging/debian/profd.sysusers $(DESTDIR)/usr/lib/sysusers.d/profd.conf
 	install -D -m 644 tools/packaging/debian/profd.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/profd.conf
 	install -D -m 644 tools/packaging/debian/profd.sysctl $(DESTDIR)/usr/lib/sysctl.d/50-profd.conf
 	install -D -m 644 tools/packaging/profd.conf $(DESTDIR)/etc/profd/profd.conf
 	install -D -m 644 tools/packaging/prometheus/profd-alerts.yml $(DESTDIR)$(prefix)/share/profd/profd-alerts.yml
 	install -D -m 644 tools/packaging/grafana/profd.json $(DESTDIR)$(prefix)/share/profd/profd-dashboard.json
+	install -D -m 644 tools/packaging/grafana/profd-datasource.yaml $(DESTDIR)$(prefix)/share/profd/profd-datasource.yaml
+
+container: all ## root and Dockerfile of the container image into build/container
+	tools/packaging/container/rootfs $(O)
 
 deb: ## Debian packages of the committed tree into build/deb
 	tools/packaging/deb $(O)

@@ -15,7 +15,7 @@
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
 #include "agent/config_text.h"
-#include "agent/session/service_rules.h"
+#include "agent/session/services/service_rules.h"
 
 #define CONFIG_FILE_MAX	   (1u << 20) /* bytes */
 #define CONFIG_DROP_IN_MAX 256
@@ -56,10 +56,14 @@ static const struct key keys[] = {
 	{ "collect", "cpu_budget_pct", KEY_DOUBLE, AT(cpu_budget_pct), 0, 0.01, 100, "1" },
 	{ "collect", "target_budget_pct", KEY_DOUBLE, AT(target_budget_pct), 0, 0.01, 100, "10" },
 	{ "collect", "memory_budget", KEY_SIZE, AT(memory_budget_bytes), 0, 16 << 20, 1e12, "64M" },
+	TEXT("collect", "cpu_event", cpu_event, "cpu-clock"),
 	{ "collect", "native_memory", KEY_BOOL, AT(native_memory), 0, 0, 0, "yes" },
+	TEXT("collect", "host_root", host_root, "/"),
 	TEXT("collect", "debuginfod_urls", debuginfod_urls, ""),
 	{ "continuous", "span", KEY_DURATION, AT(continuous_span_ns), 0, 60 * SECOND,
 	  86400 * SECOND, "10m" },
+	{ "continuous", "private_webhooks", KEY_BOOL, AT(private_webhooks), 0, 0, 0, "no" },
+	{ "continuous", "open_webhooks", KEY_BOOL, AT(open_webhooks), 0, 0, 0, "no" },
 	TEXT("auth", "jwt_algorithm", jwt_algorithm, ""),
 	TEXT("auth", "jwt_key_file", jwt_key_file, ""),
 	TEXT("auth", "jwt_jwks_file", jwt_jwks_file, ""),
@@ -80,6 +84,7 @@ static const struct key keys[] = {
 	{ "limits", "requests_per_second", KEY_U32, AT(limits.requests_per_second), 0, 1, 1000000,
 	  "1000" },
 	{ "limits", "request_burst", KEY_U32, AT(limits.request_burst), 0, 1, 10000000, "5000" },
+	{ "limits", "received_per_second", KEY_U32, AT(limits.received_per_second), 0, 1, 10000, "20" },
 	{ "limits", "running_sessions", KEY_U32, AT(limits.running_sessions), 0, 1, 10000, "32" },
 	{ "limits", "running_sessions_host", KEY_U32, AT(limits.running_sessions_host), 0, 1, 10000,
 	  "128" },
@@ -88,9 +93,19 @@ static const struct key keys[] = {
 	{ "limits", "baselines", KEY_U32, AT(limits.baselines), 0, 1, 100000, "1000" },
 };
 
-static const char *const sections[] = { "server", "store", "collect", "continuous", "auth", "limits" };
+static const char *const sections[] = {
+	"server", "store", "collect", "continuous", "auth", "limits"
+};
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------
+ */
+
+/* Freed memory is copied into every process that is forked. */
+static void forget_text(char *text)
+{
+	if (text)
+		explicit_bzero(text, strlen(text));
+}
 
 static int set_text(char **slot, const char *value)
 {
@@ -98,6 +113,7 @@ static int set_text(char **slot, const char *value)
 
 	if (!copy)
 		return -ENOMEM;
+	forget_text(*slot);
 	free(*slot);
 	*slot = copy;
 	return 0;
@@ -182,7 +198,9 @@ static void say_expected(const struct key *key, const char *value, char out[EXPE
 		(void)snprintf(out, EXPECTED_SIZE, "yes or no");
 		break;
 	case KEY_SIZE:
-		(void)snprintf(out, EXPECTED_SIZE, "a size such as 64M or 2G, of %.0f to %.0f bytes", key->min, key->max);
+		(void)snprintf(out, EXPECTED_SIZE,
+			       "a size such as 64M or 2G, of %.0f to %.0f bytes", key->min,
+			       key->max);
 		break;
 	case KEY_DURATION:
 		(void)snprintf(out, EXPECTED_SIZE, "a duration such as 10s, 5m or 7d, of %g to %g s",
@@ -203,7 +221,8 @@ static void say_expected(const struct key *key, const char *value, char out[EXPE
 	}
 }
 
-/* ---- sections with names ----------------------------------------------------------------------- */
+/* ---- sections with names -----------------------------------------------------------------------
+ */
 
 struct reader {
 	struct config *config;
@@ -228,7 +247,8 @@ static int read_service(struct reader *r, const char *name, const char *key, con
 
 	if (!strcmp(key, "port") && !config_text_is_port_pattern(value))
 		return err_set(&r->err, EINVAL, NULL, key,
-			       "port = '%.64s' of [service %s] is not valid: expected a number from 1 to 65535, or a pattern of "
+			       "port = '%.64s' of [service %s] is not valid: expected a number "
+			       "from 1 to 65535, or a pattern of "
 			       "digits as 80*",
 			       value, name);
 	for (unsigned i = 0; i < c->service_count; i++)
@@ -337,7 +357,8 @@ static int read_export(struct reader *r, const char *name, const char *key, cons
 		       "spool_bytes", key, name);
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 static int unknown_key(struct reader *r, const char *section, const char *name)
 {
@@ -347,7 +368,8 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(keys) && at < sizeof(known); i++)
 		if (!strcmp(keys[i].section, section))
 			at += (size_t)snprintf(known + at, sizeof(known) - at, " %s", keys[i].name);
-	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%.64s' in [%s]; known:%s", name, section, known);
+	return err_set(&r->err, EINVAL, NULL, name, "unknown key '%.64s' in [%s]; known:%s", name,
+		       section, known);
 }
 
 static int check_section(struct reader *r, const char *section)
@@ -356,8 +378,10 @@ static int check_section(struct reader *r, const char *section)
 		if (!strcmp(sections[i], section))
 			return 0;
 	return err_set(&r->err, EINVAL, NULL, section,
-		       "unknown section [%.64s]; known: server store collect continuous auth limits, export NAME, tenant NAME, "
-		       "service NAME", section);
+		       "unknown section [%.64s]; known: server store collect continuous auth "
+		       "limits, export NAME, tenant NAME, "
+		       "service NAME",
+		       section);
 }
 
 /* The line that begins a section, also one without keys. */
@@ -398,8 +422,9 @@ static int read_key(struct reader *r, const char *section, const char *name, con
 		if (set_value(r->config, key, value) == 0)
 			return 0;
 		say_expected(key, value, expected);
-		return err_set(&r->err, EINVAL, NULL, name, "[%s] %s = '%.128s' is not valid: expected %s", section,
-			       name, config_text_shown(section, name, value), expected);
+		return err_set(&r->err, EINVAL, NULL, name,
+			       "[%s] %s = '%.128s' is not valid: expected %s", section, name,
+			       config_text_shown(section, name, value), expected);
 	}
 	return unknown_key(r, section, name);
 }
@@ -425,16 +450,12 @@ static int on_line(void *ctx, const char *section, const char *name, const char 
 	return rc;
 }
 
-static int read_file(struct config *config, const char *path, struct err *err)
+static int read_text(struct config *config, const char *path, char *text, size_t len,
+		     struct err *err)
 {
 	struct reader r = { .config = config, .file = path };
-	cleanup_free char *text = NULL;
 	unsigned line;
-	size_t len;
-	int rc = io_read_file(AT_FDCWD, path, CONFIG_FILE_MAX, &text, &len);
 
-	if (rc < 0)
-		return err_set(err, -rc, NULL, NULL, "cannot read %s: %s", path, strerror(-rc));
 	if (strlen(text) != len)
 		return err_set(err, EINVAL, NULL, NULL, "%s contains a NUL byte", path);
 	line = ini_visit(text, on_line, &r);
@@ -444,6 +465,23 @@ static int read_file(struct config *config, const char *path, struct err *err)
 		return err_set(err, EINVAL, NULL, NULL,
 			       "%s:%u: not a '[section]' or 'key = value' line", path, line);
 	return 0;
+}
+
+static int read_file(struct config *config, const char *path, struct err *err)
+{
+	/* One piece, which is not grown: nothing of it is left behind in freed memory. */
+	cleanup_free char *text = malloc(CONFIG_FILE_MAX + 2);
+	ssize_t len = text ? io_read_small(AT_FDCWD, path, text, CONFIG_FILE_MAX + 2) : -ENOMEM;
+	int rc;
+
+	if (len > (ssize_t)CONFIG_FILE_MAX)
+		len = -EFBIG;
+	if (len < 0)
+		return err_set(err, (int)-len, NULL, NULL, "cannot read %s: %s", path,
+			       strerror((int)-len));
+	rc = read_text(config, path, text, (size_t)len, err);
+	explicit_bzero(text, (size_t)len);
+	return rc;
 }
 
 static int is_drop_in(const struct dirent *entry)
@@ -498,7 +536,8 @@ int config_load(struct config *config, const char *path, bool path_given, struct
 	return read_drop_ins(config, path, err);
 }
 
-/* ---- environment and command line -------------------------------------------------------------- */
+/* ---- environment and command line --------------------------------------------------------------
+ */
 
 int config_set(struct config *config, const char *key, const char *value, struct err *err)
 {
@@ -556,7 +595,22 @@ int config_apply_environment(struct config *config, char *const *environment, st
 	return 0;
 }
 
-/* ---- two configurations ------------------------------------------------------------------------- */
+void config_forget_secrets(struct config *config, char *const *environment)
+{
+	forget_text(config->store_url);
+	forget_text(config->debuginfod_urls);
+	for (unsigned i = 0; i < config->export_count; i++)
+		forget_text(config->exports[i].url);
+	for (; *environment; environment++) {
+		char *value = strchr(*environment, '=');
+
+		if (value && strncmp(*environment, ENVIRONMENT_PREFIX, strlen(ENVIRONMENT_PREFIX)) == 0)
+			forget_text(value + 1);
+	}
+}
+
+/* ---- two configurations -------------------------------------------------------------------------
+ */
 
 static const char *const fixed_keys[][2] = {
 	{ "server", "listen" },
@@ -609,7 +663,8 @@ bool config_differs(const struct config *a, const struct config *b, const char *
 	return false;
 }
 
-int config_keep_fixed(struct config *config, const struct config *before, config_changed_fn *changed)
+int config_keep_fixed(struct config *config, const struct config *before,
+		      config_changed_fn *changed)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
 		const struct key *key = &keys[i];
@@ -629,7 +684,7 @@ int config_keep_fixed(struct config *config, const struct config *before, config
 	return 0;
 }
 
-/* ---- credentials --------------------------------------------------------------------------------- */
+/* ---- credentials ----------------------------------------------------------------------------- */
 
 static int credential(char **path, const char *folder)
 {
@@ -659,7 +714,8 @@ int config_credentials(struct config *config, const char *folder)
 	return rc;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------
+ */
 
 static int check_readable(const char *path, const char *key, struct err *err)
 {
@@ -716,6 +772,7 @@ int config_check(const struct config *config, struct err *err)
 
 void config_deinit(struct config *config)
 {
+	config_forget_secrets(config, (char *[]){ NULL });
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		if (keys[i].type == KEY_TEXT)
 			free(*(char **)(void *)((char *)config + keys[i].offset));

@@ -16,7 +16,8 @@ bool config_text_is_url(const char *value)
 {
 	size_t scheme = !strncmp(value, "http://", 7) ? 7 : !strncmp(value, "https://", 8) ? 8 : 0;
 
-	return scheme && !strchr("/:?#", value[scheme]) && !strpbrk(value, " \t") && strlen(value) <= URL_MAX;
+	return scheme && !strchr("/:?#", value[scheme]) && !strpbrk(value, " \t") &&
+	       strlen(value) <= URL_MAX;
 }
 
 bool config_text_is_port_pattern(const char *value)
@@ -72,6 +73,11 @@ static bool is_algorithm(const char *value)
 	return known;
 }
 
+static bool is_cpu_event(const char *value)
+{
+	return !strcmp(value, "cpu-clock") || !strcmp(value, "cycles");
+}
+
 const char *config_text_expected(const char *section, const char *key, const char *value)
 {
 	static const struct {
@@ -79,12 +85,16 @@ const char *config_text_expected(const char *section, const char *key, const cha
 		bool (*is_valid)(const char *value);
 		const char *expected;
 	} rows[] = {
-		{ "server", "listen", listeners_is_address, "ADDR:PORT, as 127.0.0.1:8088 or [::1]:8088" },
+		{ "server", "listen", listeners_is_address,
+		  "ADDR:PORT, as 127.0.0.1:8088 or [::1]:8088" },
 		{ "server", "socket", is_socket_path, "a path of at most 107 bytes" },
 		{ "server", "public_url", is_url_or_none, "https://host[:port]" },
-		{ "store", "url", is_store, "sqlite:PATH, or clickhouse://[user[:password]@]host:port/database for several hosts" },
+		{ "store", "url", is_store,
+		  "sqlite:PATH, or clickhouse://[user[:password]@]host:port/database[?cluster=NAME]" },
 		{ "store", "data_dir", is_not_empty, "a folder" },
-		{ "collect", "debuginfod_urls", are_urls, "URLs that begin with http:// or https://, blanks between them" },
+		{ "collect", "cpu_event", is_cpu_event, "cpu-clock or cycles" },
+		{ "collect", "debuginfod_urls", are_urls,
+		  "URLs that begin with http:// or https://, blanks between them" },
 		{ "auth", "jwt_algorithm", is_algorithm, "HS256, RS256, ES256 or EdDSA" },
 	};
 
@@ -99,6 +109,7 @@ const char *config_text_shown(const char *section, const char *key, const char *
 	/* There may be a password in it, also where it is not written as it should be. */
 	if (strcmp(section, "store") != 0 || strcmp(key, "url") != 0 || !strncmp(value, "sqlite:", 7))
 		return value;
-	return strchr(value, '@') || !strncmp(value, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) ? CLICKHOUSE_SCHEME "..."
-												     : value;
+	return strchr(value, '@') || !strncmp(value, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME))
+		       ? CLICKHOUSE_SCHEME "..."
+		       : value;
 }

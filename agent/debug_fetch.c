@@ -60,7 +60,8 @@ static size_t take_bytes(char *data, size_t size, size_t count, void *ctx)
 }
 
 /* Not 0: the transfer ends. */
-static int is_stopped(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
+static int is_stopped(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total,
+		      curl_off_t up_now)
 {
 	(void)total, (void)now, (void)up_total, (void)up_now;
 	return atomic_load(&((struct download *)ctx)->fetch->stopping);
@@ -76,11 +77,14 @@ static int set_up(CURL *curl, const char *url, struct download *at)
 	    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, REDIRECTS_MAX) != CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L) != CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
-	    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)DEBUG_FETCH_CONNECT_S) != CURLE_OK ||
+	    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)DEBUG_FETCH_CONNECT_S) !=
+		    CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)DEBUG_FETCH_TOTAL_S) != CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)DEBUG_FETCH_STALL_S) != CURLE_OK ||
-	    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)DEBUG_FETCH_STALL_BYTES) != CURLE_OK ||
-	    curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)DEBUG_FETCH_BYTES_MAX) != CURLE_OK ||
+	    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)DEBUG_FETCH_STALL_BYTES) !=
+		    CURLE_OK ||
+	    curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)DEBUG_FETCH_BYTES_MAX) !=
+		    CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_USERAGENT, "profd") != CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes) != CURLE_OK ||
 	    curl_easy_setopt(curl, CURLOPT_WRITEDATA, at) != CURLE_OK ||
@@ -91,8 +95,8 @@ static int set_up(CURL *curl, const char *url, struct download *at)
 	return 0;
 }
 
-/* A descriptor, read-only for whoever gets it; -ENOENT the server has no such file, -EHOSTDOWN it does not
- * answer, -EIO what it sends is not taken. */
+/* A descriptor, read-only for whoever gets it; -ENOENT the server has no such file, -EHOSTDOWN it
+ * does not answer, -EIO what it sends is not taken. */
 static int download(struct debug_fetch *fetch, const char *base, const char *build_id)
 {
 	cleanup_close int fd = open(fetch->data_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -254,7 +258,8 @@ static int add_server(struct debug_fetch *fetch, const char *url, size_t len, st
 	return 0;
 }
 
-int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetch **ret, struct err *err)
+int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetch **ret,
+		       struct err *err)
 {
 	cleanup(debug_fetch) struct debug_fetch *fetch = calloc(1, sizeof(*fetch));
 	int rc = 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Debug files from debuginfod servers, for the symbolizer, which has no network: it asks over a channel by
- * build-id, a thread downloads one file at a time into a file without a name and passes its descriptor on. What is
- * in it, is the sandboxed symbolizer's to judge.
+/* Debug files from debuginfod servers, for the symbolizer, which has no network. The symbolizer
+ * asks over a channel by build-id. A thread downloads one file at a time into a file without a name
+ * and passes its descriptor on. What is in it, is the sandboxed symbolizer's to judge.
  *
- * Only where the configuration names servers. Bounded in bytes and time a file; what a server does not have it
- * is not asked for again for DEBUG_FETCH_ABSENT_NS, a server that cannot be reached not for DEBUG_FETCH_DOWN_NS.
- * Protocol: debuginfod(8), WEBAPI: GET URL/buildid/HEX/debuginfo. */
+ * Only where the configuration names servers. A download is bounded in bytes and time. A server is
+ * not asked again for an absent file for DEBUG_FETCH_ABSENT_NS. A server that cannot be reached is
+ * not asked for DEBUG_FETCH_DOWN_NS. Protocol: debuginfod(8), WEBAPI: GET
+ * URL/buildid/HEX/debuginfo. */
 #ifndef PROFD_DEBUG_FETCH_H
 #define PROFD_DEBUG_FETCH_H
 
@@ -26,9 +27,11 @@
 
 struct debug_fetch;
 
-/* @urls      separated by blanks, tried in order; others than http and https, or too many, are an error
+/* @urls      separated by blanks, tried in order; others than http and https, or too many, are an
+ * error
  * @data_dir  where the files are written, and gone when nobody has them open. Borrowed. */
-int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetch **ret, struct err *err) must_use;
+int debug_fetch_create(const char *urls, const char *data_dir, struct debug_fetch **ret,
+		       struct err *err) must_use;
 /* Whether it would take @urls. -EINVAL. */
 int debug_fetch_check(const char *urls, struct err *err) must_use;
 /* Stops the thread, at once even in a download. */

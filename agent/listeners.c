@@ -86,7 +86,8 @@ static void describe(const union address *address, char out[LISTENERS_ADDRESS_SI
 	}
 }
 
-int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err)
+int listeners_tcp(const char *listen_text, char ret_address[LISTENERS_ADDRESS_SIZE],
+		  struct err *err)
 {
 	cleanup_close int fd = -1;
 	union address address;

@@ -17,10 +17,12 @@ bool listeners_is_address(const char *listen);
 int listeners_parse(const char *listen, struct sockaddr_storage *ret) must_use;
 /* Binds such an address and listens.
  * @ret_address the address really bound, as ADDR:PORT
- * Errors: -EINVAL malformed, -EADDRINUSE, -EACCES, …, each with its remedy. Returns the descriptor. */
-int listeners_tcp(const char *listen, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err) must_use;
-/* Binds a Unix stream socket (mode 0660), making its folder (one level) and replacing a socket nobody
- * serves. -EADDRINUSE when somebody does. Returns the descriptor. */
+ * Errors: -EINVAL malformed, -EADDRINUSE, -EACCES, each with its remedy. Returns the descriptor.
+ */
+int listeners_tcp(const char *listen, char ret_address[LISTENERS_ADDRESS_SIZE], struct err *err)
+	must_use;
+/* Binds a Unix stream socket (mode 0660), making its folder (one level) and replacing a socket
+ * nobody serves. -EADDRINUSE when somebody does. Returns the descriptor. */
 int listeners_unix(const char *path, struct err *err) must_use;
 
 #endif

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* profd: reads options and configuration, checks what the host allows, opens what must outlive every
- * process of the daemon, and hands over to the supervisor. */
+/* profd: reads options and configuration, checks what the host allows, opens what must outlive
+ * every process of the daemon, and hands over to the supervisor. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "agent/base/log.h"
+#include "agent/base/privileges.h"
 #include "agent/base/ring.h"
+#include "agent/collect/abilities.h"
 #include "agent/collect/collector.h"
-#include "agent/collect/features.h"
-#include "agent/collect/replay.h"
+#include "agent/collect/kernel/features.h"
+#include "agent/collect/feed/replay.h"
 #include "agent/config.h"
 #include "agent/listeners.h"
 #include "agent/options.h"
@@ -24,16 +28,51 @@
 #include "agent/supervisor.h"
 #include "symbolize/symbolizer.h"
 
-#define FEED_BYTES_MIN	  (4u << 20)
+#define FEED_BYTES_MIN	   (4u << 20)
 #define FEED_BYTES_PER_CPU (256u << 10) /* 20 s at 999 Hz: 80 bytes a sample */
-#define CACHE_BYTES	  (512ull << 20)
-#define SYMBOL_BYTES	  (128ull << 20)
-#define NOBODY		  65534
+#define CACHE_BYTES	   (512ull << 20)
+#define SYMBOL_BYTES	   (128ull << 20)
+#define NOBODY		   65534
 
 static struct features host_features;
-static char *host_report; /* what --features prints; NULL = not looked at */
 
-/* ---- children ------------------------------------------------------------------------------------ */
+/* The text of --features, in memory that all processes share: the collector says it again when
+ * loading its programs has shown more. One place is read while the other one is written. */
+#define REPORT_BYTES (16u << 10)
+
+static struct report {
+	uint32_t current;
+	char text[2][REPORT_BYTES];
+} * host_report;	  /* mapped; NULL = not looked at */
+static char *host_rights; /* owned: the lines of privileges */
+
+static void write_report(const struct features *features)
+{
+	static struct features last;
+	const uint32_t next = !host_report->current;
+	FILE *out;
+
+	if (!memcmp(&last, features, sizeof(last)))
+		return;
+	out = fmemopen(host_report->text[next], REPORT_BYTES, "w");
+	if (!out)
+		return;
+	last = *features;
+	features_print(features, out);
+	fputs(host_rights, out);
+	(void)fclose(out);
+	host_report->text[next][REPORT_BYTES - 1] = '\0';
+	__atomic_store_n(&host_report->current, next, __ATOMIC_RELEASE);
+}
+
+static const char *read_report(void)
+{
+	return host_report
+		       ? host_report->text[__atomic_load_n(&host_report->current, __ATOMIC_ACQUIRE)]
+		       : NULL;
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
 
 static int run_collector(const struct child_context *c)
 {
@@ -45,15 +84,16 @@ static int run_collector(const struct child_context *c)
 		.exclude = (const char *const *)config->exclude,
 		.exclude_count = config->exclude_count,
 		.memory_budget_bytes = config->memory_budget_bytes,
+		.host_root = config->host_root,
 		.record_path = config->record_file,
 		.cpu_budget_pct = config->cpu_budget_pct,
 		.on_demand_budget_pct = config->target_budget_pct,
 		.features = host_features,
+		.report = write_report,
 	};
 
 	return collector_run(&options);
 }
-
 
 static int run_replay(const struct child_context *c)
 {
@@ -96,13 +136,13 @@ static int run_server(const struct child_context *c)
 		.listen_fd = c->listen_fd,
 		.socket_fd = c->socket_fd,
 		.generation = c->generation,
-		.features = host_report,
+		.features = read_report,
 	};
 
 	return server_run(&options);
 }
 
-/* ---- what the host allows ------------------------------------------------------------------------ */
+/* ---- what the host allows -------------------------------------------------------------------- */
 
 static int probe_features(const struct config *config, struct err *err)
 {
@@ -114,28 +154,44 @@ static int probe_features(const struct config *config, struct err *err)
 		if (rc < 0)
 			return rc;
 	}
+	host_features.sample_cycles = !strcmp(config->cpu_event, "cycles");
 	if (!config->native_memory)
-		return features_disable(&host_features, "uprobe_multi", "[collect] native_memory = no",
-					err);
+		return features_disable(&host_features, "uprobe_events",
+					"[collect] native_memory = no", err);
 	return 0;
 }
 
-static void print_report(FILE *out)
+/* Everything is loaded once, and nothing attached: what the kernel refuses is reported missing. */
+static void print_features(void)
 {
-	features_print(&host_features, out);
-	rights_print(out);
+	struct err err = { 0 };
+
+	if (features_require(&host_features, &err) == 0)
+		abilities_probe(&host_features);
+	features_print(&host_features, stdout);
+	rights_print(stdout);
 }
 
-/* While this process has what the collector will have: the server, which tells it, has no capability. */
+/* While this process has what the collector will have: the server, which tells it, has no
+ * capability. */
 static int keep_report(void)
 {
 	size_t size;
-	FILE *out = open_memstream(&host_report, &size);
+	FILE *out = open_memstream(&host_rights, &size);
 
 	if (!out)
 		return -errno;
-	print_report(out);
-	return fclose(out) == 0 ? 0 : -ENOMEM;
+	rights_print(out);
+	if (fclose(out) != 0)
+		return -ENOMEM;
+	host_report = mmap(NULL, sizeof(*host_report), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (host_report == MAP_FAILED) {
+		host_report = NULL;
+		return -errno;
+	}
+	write_report(&host_features);
+	return 0;
 }
 
 static bool collects(const struct config *config)
@@ -157,10 +213,11 @@ static int open_data_dir(const char *path, int *ret_lock, struct err *err)
 	if (dir >= 0)
 		lock = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 	if (lock < 0)
-		return err_set(err, errno, NULL, "data_dir",
-			       "the data directory %s is not writable: %s; change its owner or give "
-			       "another with --data-dir DIR",
-			       path, strerror(errno));
+		return err_set(
+			err, errno, NULL, "data_dir",
+			"the data directory %s is not writable: %s; change its owner or give "
+			"another with --data-dir DIR",
+			path, strerror(errno));
 	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
 		return err_set(err, EBUSY, NULL, "data_dir",
 			       "another profd uses the data directory %s; stop it or give another "
@@ -170,7 +227,8 @@ static int open_data_dir(const char *path, int *ret_lock, struct err *err)
 	return 0;
 }
 
-/* The symbolizer runs as nobody when profd runs as root: the cache is its own. -1 = work without one. */
+/* The symbolizer runs as nobody when profd runs as root: the cache is its own. -1 = work without
+ * one. */
 static int open_cache_dir(const char *data_dir)
 {
 	cleanup_free char *path = NULL;
@@ -183,7 +241,7 @@ static int open_cache_dir(const char *data_dir)
 		return -1;
 	}
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0 && geteuid() == 0 && fchown(fd, NOBODY, NOBODY) < 0)
+	if (fd >= 0 && geteuid() == 0 && privileges_has(CAP_CHOWN) && fchown(fd, NOBODY, NOBODY) < 0)
 		log_warn("cannot hand %s to the symbolizer: %s", path, strerror(errno));
 	return fd;
 }
@@ -234,14 +292,15 @@ static int resources_open(struct resources *r, const struct config *config, stru
 	r->cache_dir_fd = open_cache_dir(config->data_dir);
 	if (config->no_collect)
 		return 0;
-	r->feed_fd = ring_create(FEED_BYTES_MIN + (size_t)(cpus > 0 ? cpus : 1) * FEED_BYTES_PER_CPU);
+	r->feed_fd =
+		ring_create(FEED_BYTES_MIN + (size_t)(cpus > 0 ? cpus : 1) * FEED_BYTES_PER_CPU);
 	if (r->feed_fd < 0)
 		return err_set(err, -r->feed_fd, NULL, NULL, "cannot create the feed ring: %s",
 			       strerror(-r->feed_fd));
 	return 0;
 }
 
-/* ---- configuration ------------------------------------------------------------------------------- */
+/* ---- configuration --------------------------------------------------------------------------- */
 
 struct configuration {
 	const struct options *options;
@@ -283,7 +342,8 @@ static const struct config *reload_configuration(void *ctx)
 	if (rc == 0)
 		rc = config_keep_fixed(next, c->current, say_fixed);
 	if (rc < 0) {
-		log_error("the configuration stays as it was: %s", err.code ? err.text : strerror(-rc));
+		log_error("the configuration stays as it was: %s",
+			  err.code ? err.text : strerror(-rc));
 		release(next);
 		return NULL;
 	}
@@ -305,7 +365,8 @@ static const struct config *take_configuration_back(void *ctx)
 	return c->current;
 }
 
-/* A shell gives 1024, which tables of modules and events of threads can use up; the unit says its own. */
+/* A shell gives 1024, which tables of modules and events of threads can use up; the unit says its
+ * own. */
 static void raise_file_limit(void)
 {
 	struct rlimit limit;
@@ -319,7 +380,9 @@ static void raise_file_limit(void)
 
 static int serve(const struct config *config, const struct options *given, struct err *err)
 {
-	struct configuration configuration = { .options = given, .first = config, .current = config };
+	struct configuration configuration = { .options = given,
+					       .first = config,
+					       .current = config };
 	struct resources r = { -1, -1, -1, -1, -1, "", NULL };
 	int rc;
 
@@ -332,6 +395,7 @@ static int serve(const struct config *config, const struct options *given, struc
 			.listen_fd = r.listen_fd,
 			.socket_fd = r.socket_fd,
 			.cache_dir_fd = r.cache_dir_fd,
+			.lock_fd = r.lock_fd,
 			.address = r.address,
 			.reload = reload_configuration,
 			.take_back = take_configuration_back,
@@ -367,7 +431,7 @@ static int run(const struct options *options, struct config *config, struct err 
 			return rc;
 	}
 	if (options->features) {
-		print_report(stdout);
+		print_features();
 		return 0;
 	}
 	if (collects(config)) {
@@ -400,6 +464,6 @@ int main(int argc, char **argv)
 	if (rc < 0)
 		log_error("%s", err.text);
 	config_deinit(&config);
-	free(host_report);
+	free(host_rights);
 	return rc < 0 ? 1 : rc;
 }

@@ -22,18 +22,26 @@ enum {
 };
 
 static const struct argp_option option_table[] = {
-	{ "config", KEY_CONFIG, "FILE", 0, "configuration (default " OPTIONS_CONFIG_DEFAULT ")", 0 },
-	{ "listen", KEY_LISTEN, "ADDR:PORT", 0, "HTTP address (default 127.0.0.1:8088; port 0 picks one)", 0 },
+	{ "config", KEY_CONFIG, "FILE", 0, "configuration (default " OPTIONS_CONFIG_DEFAULT ")",
+	  0 },
+	{ "listen", KEY_LISTEN, "ADDR:PORT", 0,
+	  "HTTP address (default 127.0.0.1:8088; port 0 picks one)", 0 },
 	{ "socket", KEY_SOCKET, "PATH", 0, "Unix socket (default /run/profd/profd.sock)", 0 },
-	{ "store", KEY_STORE, "URL", 0, "sqlite:PATH (default: in the data directory) or clickhouse://..., see profd.conf", 0 },
+	{ "store", KEY_STORE, "URL", 0,
+	  "sqlite:PATH (default: in the data directory) or clickhouse://..., see profd.conf", 0 },
 	{ "data-dir", KEY_DATA_DIR, "DIR", 0, "history and state (default /var/lib/profd)", 0 },
 	{ "no-collect", KEY_NO_COLLECT, NULL, 0, "serve the store without profiling this host", 0 },
-	{ "set", KEY_SET, "SECTION.KEY=VALUE", 0, "any key of the configuration, as limits.connections=64", 0 },
-	{ "disable-feature", KEY_DISABLE_FEATURE, "NAME", 0, "act as if the kernel lacked NAME (see --features)", 0 },
-	{ "record", KEY_RECORD, "FILE", 0, "also write what is sampled into a new FILE, for --replay", 0 },
-	{ "replay", KEY_REPLAY, "FILE", 0, "play recorded events instead of the kernel's; needs no privilege", 0 },
+	{ "set", KEY_SET, "SECTION.KEY=VALUE", 0,
+	  "any key of the configuration, as limits.connections=64", 0 },
+	{ "disable-feature", KEY_DISABLE_FEATURE, "NAME", 0,
+	  "act as if the kernel lacked NAME (see --features)", 0 },
+	{ "record", KEY_RECORD, "FILE", 0,
+	  "also write what is sampled into a new FILE, for --replay", 0 },
+	{ "replay", KEY_REPLAY, "FILE", 0,
+	  "play recorded events instead of the kernel's; needs no privilege", 0 },
 	{ "check", KEY_CHECK, NULL, 0, "check configuration and privileges, then exit", 0 },
-	{ "features", KEY_FEATURES, NULL, 0, "print the kernel features found and what falls back", 0 },
+	{ "features", KEY_FEATURES, NULL, 0, "print the kernel features found and what falls back",
+	  0 },
 	{ "verbose", KEY_VERBOSE, NULL, 0, "log more", 0 },
 	{ 0 },
 };
@@ -130,12 +138,15 @@ static int replace(char **slot, const char *value)
 }
 
 /* An option that is a key of the configuration. */
-static int apply_key(struct config *config, const char *option, const char *key, const char *value, struct err *err)
+static int apply_key(struct config *config, const char *option, const char *key, const char *value,
+		     struct err *err)
 {
 	struct err why = { 0 };
 	int rc = value ? config_set(config, key, value, &why) : 0;
 
-	return rc < 0 ? err_set(err, -rc, NULL, option, "--%s: %s", option, why.code ? why.text : strerror(-rc)) : 0;
+	return rc < 0 ? err_set(err, -rc, NULL, option, "--%s: %s", option,
+				why.code ? why.text : strerror(-rc))
+		      : 0;
 }
 
 static int apply_setting(struct config *config, const char *setting, struct err *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of profd (contract.md section 1): parsed first, applied over the configuration. */
+/* The command line of profd: parsed first, applied over the configuration.
+ */
 #ifndef PROFD_OPTIONS_H
 #define PROFD_OPTIONS_H
 
@@ -25,7 +26,8 @@ struct options {
 	bool no_collect, check, features, verbose;
 };
 
-/* Parses argv; prints usage or version and exits where asked (argp), exits 64 on unknown options. */
+/* Parses argv; prints usage or version and exits where asked (argp), exits 64 on unknown options.
+ */
 void options_parse(int argc, char **argv, struct options *ret);
 /* Overrides @config by what was given. -ENOMEM. */
 int options_apply(const struct options *options, struct config *config, struct err *err) must_use;

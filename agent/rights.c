@@ -7,6 +7,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
+#include "symbolize/sandbox.h"
 
 static const struct {
 	unsigned number;
@@ -21,6 +22,18 @@ static const struct {
 	{ CAP_SYSLOG, "CAP_SYSLOG", "functions of the kernel have no names" },
 };
 
+/* No capability, but a part of the sandbox that a kernel may lack: told in the same form. */
+static void print_landlock(FILE *out)
+{
+	bool found = sandbox_has_landlock();
+
+	(void)fprintf(out, "%-22s %-3s%s\n", "landlock", found ? "yes" : "no",
+		      found ? ""
+			    : " boot a kernel with CONFIG_SECURITY_LANDLOCK and with landlock in its lsm= "
+			      "list; instead: the symbolizer is kept from files by its user, its root "
+			      "directory and its system-call filter");
+}
+
 void rights_print(FILE *out)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(rights); i++) {
@@ -30,6 +43,7 @@ void rights_print(FILE *out)
 			      held ? "" : " give it in AmbientCapabilities= of the unit, or run as root; instead: ",
 			      held ? "" : rights[i].without);
 	}
+	print_landlock(out);
 }
 
 void rights_warn(void)

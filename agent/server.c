@@ -15,21 +15,21 @@
 #include "agent/base/privileges.h"
 #include "agent/debug_fetch.h"
 #include "agent/listeners.h"
-#include "agent/session/hosts.h"
+#include "agent/session/records/hosts.h"
 #include "agent/session/sessions_run.h"
+#include "agent/standby.h"
 #include "agent/store/clickhouse_url.h"
 #include "agent/store/store.h"
 #include "agent/wire/control.h"
 #include "api/api.h"
-#include "api/push_http.h"
-#include "api/push.h"
+#include "api/push/push_http.h"
+#include "api/push/push.h"
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
 #define TRY_MS		10000
-#define START_AGAIN_MS	1000  /* the first time; twice as long each time */
-#define START_MOST_MS	30000
+#define STARTS_MAX	3 /* more, where a shared store fails while a start uses it */
 
 struct server {
 	const struct server_options *options;
@@ -38,11 +38,10 @@ struct server {
 	struct store *store;
 	struct sessions *sessions;
 	struct api *api;
-	bool leaves; /* its sessions go on in the next life of this process */
-	struct waiting_peer {
-		int fd; /* owned; 0 = none */
-		uint32_t generation;
-	} waiting[ROLE_MAX]; /* that came before there were sessions */
+	bool leaves; /* its sessions go on in the next server process */
+	struct standby_options shared; /* lent; url NULL: the store is this host's alone */
+	struct standby *standby;       /* NULL = likewise */
+	char host[STORE_HOST_SIZE];
 	struct debug_fetch *fetch; /* NULL = off */
 	/* Contents of the files that the configuration names, NULL = not named. */
 	char *tls_certificate, *tls_key, *jwt_key, *jwt_jwks;
@@ -91,16 +90,27 @@ static void free_keys(struct server *s)
 	free(s->jwt_jwks);
 }
 
-static atomic_bool leaves_webhooks; /* the server ends: they are told by the next */
+#define WEBHOOK_LIMIT_S 10 /* one that is slow must not hold up those of others */
 
-static int post_webhook(const char *url, const char *body, struct err *err)
+static atomic_bool leaves_webhooks; /* the server ends: the next one calls them */
+
+static bool private_webhooks; /* of the configuration */
+
+static int post_webhook(const char *url, const char *content_type, const char *body,
+			struct err *err)
 {
-	const struct push_target target = { .url = url, .content_type = "application/json", .stop = &leaves_webhooks };
+	const struct push_target target = { .url = url,
+					    .content_type = content_type,
+					    .limit_s = WEBHOOK_LIMIT_S,
+					    .public_only = !private_webhooks,
+					    .stop = &leaves_webhooks };
+	char shown[PUSH_SHOWN_SIZE];
 	struct push_answer answer;
 
 	if (push_send(&target, body, strlen(body), &answer) == PUSH_DONE)
 		return 0;
-	return err_set(err, ECONNREFUSED, NULL, NULL, "%.200s: status %ld %s", url, answer.status,
+	push_show_url(url, shown);
+	return err_set(err, ECONNREFUSED, NULL, NULL, "%s: status %ld %s", shown, answer.status,
 		       answer.text);
 }
 
@@ -126,6 +136,8 @@ static int create_sessions(struct server *s, struct err *err)
 		.post = post_webhook,
 	};
 
+	private_webhooks = c->private_webhooks;
+
 	for (unsigned i = 0; i < c->service_count; i++) {
 		const struct config_service *service = &c->services[i];
 
@@ -143,7 +155,7 @@ static int create_sessions(struct server *s, struct err *err)
 	return sessions_create(&options, &s->sessions, err);
 }
 
-/* What is enforced outside the API is shown by it, too. */
+/* The API lists the limits that are enforced outside of it, too. */
 static void list_limits(struct server *s)
 {
 	const struct config *c = s->options->config;
@@ -204,6 +216,7 @@ static struct api_options api_options_of(const struct server *s)
 		.connections = c->limits.connections,
 		.requests_per_second = c->limits.requests_per_second,
 		.request_burst = c->limits.request_burst,
+		.received_per_second = c->limits.received_per_second,
 		.limits = s->limits,
 		.limit_count = LIMITS,
 		.receivers = s->receivers,
@@ -211,24 +224,58 @@ static struct api_options api_options_of(const struct server *s)
 		.span_ns = c->continuous_span_ns,
 		.features = s->options->features,
 		.metrics_open = c->metrics_open,
+		.open_webhooks = c->open_webhooks,
 	};
+}
+
+static bool is_shared(const struct server *s)
+{
+	return strncmp(s->options->config->store_url, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) == 0;
+}
+
+/* @ret_why: why another store stands in for a shared one; its text is empty if none does. */
+static int open_store(struct server *s, struct err *ret_why, struct err *err)
+{
+	const struct config *c = s->options->config;
+
+	/* A server that takes no samples has no data of its own, also where the agent of this host
+	 * writes to the same store. */
+	if (s->options->feed_fd >= 0)
+		hosts_name(s->host);
+	if (!is_shared(s))
+		return store_open(c->data_dir, text_or_null(c->store_url), s->host, &s->store, err);
+	s->shared = (struct standby_options){ c->data_dir, c->store_url, s->host,
+					      s->options->feed_fd >= 0 };
+	return standby_open(&s->shared, &s->store, ret_why, err);
+}
+
+/* This host is served from its own disk, and a server without samples of its own says why it has
+ * nothing to show. */
+static void stand_in(struct server *s, const struct err *why)
+{
+	if (!why->text[0])
+		return;
+	sessions_set_standby(s->sessions, why->text);
+	if (!s->shared.collects)
+		store_refuse(s->store, why->text);
+	log_warn("%s; until then %s", why->text,
+		 s->shared.collects ? "profd records on this host's disk and shows this host alone" :
+				      "profd answers StoreUnavailable");
 }
 
 static int start(struct server *s, struct err *err)
 {
 	const struct config *c = s->options->config;
 	struct api_options options = api_options_of(s);
-	char host[STORE_HOST_SIZE] = "";
-	int rc;
+	struct err why = { 0 };
+	int rc = open_store(s, &why, err);
 
-	/* Who takes nothing has no data of its own, also where the agent of this host writes to the same store. */
-	if (s->options->feed_fd >= 0)
-		hosts_name(host);
-	rc = store_open(c->data_dir, text_or_null(c->store_url), host, &s->store, err);
 	if (rc == 0)
 		rc = create_sessions(s, err);
 	if (rc == 0 && *c->debuginfod_urls)
 		rc = debug_fetch_create(c->debuginfod_urls, c->data_dir, &s->fetch, err);
+	if (rc == 0 && is_shared(s))
+		rc = standby_watch(&s->shared, s->store, s->sessions, &s->standby, err);
 	if (rc < 0)
 		return rc;
 	list_limits(s);
@@ -236,7 +283,10 @@ static int start(struct server *s, struct err *err)
 	options.receiver_count = s->receiver_count;
 	options.sessions = s->sessions;
 	options.store = s->store;
-	return api_start(&options, &s->api, err);
+	rc = api_start(&options, &s->api, err);
+	if (rc == 0)
+		stand_in(s, &why);
+	return rc;
 }
 
 /* A symbolizer gets a way to the network along, if it is to have one. */
@@ -274,33 +324,38 @@ static void set_peer(struct server *s, uint32_t role, int fd, uint32_t generatio
 static void on_peer(struct server *s, struct channel_message *message)
 {
 	const struct control_peer *peer = (const void *)message->data;
-	struct waiting_peer *waiting;
 
 	if (message->len != sizeof(*peer) || message->fd_count != 1 ||
 	    (peer->role != ROLE_COLLECTOR && peer->role != ROLE_SYMBOLIZER && peer->role != ROLE_READER))
 		return;
-	if (s->sessions) {
-		set_peer(s, peer->role, take_fd(&message->fds[0]), peer->generation);
-		return;
-	}
-	waiting = &s->waiting[peer->role];
-	if (waiting->fd)
-		(void)close(waiting->fd);
-	*waiting = (struct waiting_peer){ take_fd(&message->fds[0]), peer->generation };
+	set_peer(s, peer->role, take_fd(&message->fds[0]), peer->generation);
 }
 
-/* Until told to stop, or until the supervisor is gone: true. Or until @timeout_ms have passed (-1 = for ever). */
-static bool serve(struct server *s, struct channel_message *message, int timeout_ms)
+/* The shared store works again: this process ends and begins anew with it. */
+static void begin_anew(struct server *s)
 {
-	struct pollfd wait = { .fd = s->options->control_fd, .events = POLLIN };
+	const struct channel_head again = { .kind = CONTROL_AGAIN };
+
+	log_info("the store works again: what was recorded meanwhile is moved there");
+	s->leaves = true;
+	(void)!channel_send_wait(s->options->control_fd, &again, sizeof(again), NULL, 0, 1000);
+}
+
+/* Returns when told to stop, when the supervisor is gone, or when the store has come back. */
+static void serve(struct server *s, struct channel_message *message)
+{
+	struct pollfd wait[] = { { .fd = s->options->control_fd, .events = POLLIN },
+				 { .fd = s->standby ? standby_fd(s->standby) : -1, .events = POLLIN } };
 	int rc = 0;
 
 	while (rc != -EPIPE) {
 		const struct channel_head *head = (const void *)message->data;
 
 		rc = channel_receive(s->options->control_fd, message);
-		if (rc == 0 && poll(&wait, 1, timeout_ms) == 0)
-			return false;
+		if (rc == 0 && poll(wait, ARRAY_SIZE(wait), -1) > 0 && wait[1].revents) {
+			begin_anew(s);
+			return;
+		}
 		if (rc != 1)
 			continue;
 		if (head->kind == CONTROL_PEER)
@@ -308,9 +363,8 @@ static bool serve(struct server *s, struct channel_message *message, int timeout
 		channel_message_close(message);
 		s->leaves = head->kind == CONTROL_LEAVE;
 		if (s->leaves || head->kind == CONTROL_STOP)
-			return true;
+			return;
 	}
-	return true;
 }
 
 /* The other way round: no request sees a part of it gone. */
@@ -318,6 +372,7 @@ static void stop(struct server *s)
 {
 	if (s->api)
 		api_stop(s->api, ANSWER_GRACE_NS);
+	standby_stop(s->standby);
 	atomic_store(&leaves_webhooks, true);
 	if (s->leaves)
 		sessions_abandon(s->sessions); /* the feed still holds what is not stored */
@@ -330,40 +385,29 @@ static void stop(struct server *s)
 
 static void undo_start(struct server *s)
 {
+	standby_stop(s->standby);
 	if (s->sessions)
 		sessions_abandon(s->sessions); /* nothing of what goes on is to end */
 	debug_fetch_destroy(s->fetch);
 	store_close(s->store);
+	s->standby = NULL;
 	s->sessions = NULL;
 	s->fetch = NULL;
 	s->store = NULL;
 	s->receiver_count = 0;
 }
 
-static bool is_shared(const struct server *s)
+/* A shared store may fail between two questions of a start. The next start finds it unable to work,
+ * and has another store stand in. */
+static int start_again(struct server *s, struct err *err)
 {
-	return strncmp(s->options->config->store_url, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) == 0;
-}
+	int rc = start(s, err);
 
-/* A store of many hosts may be away when this one begins, and whoever takes samples is not to end for that: they wait in the
- * feed. *ret_told: to stop meanwhile. */
-static int start_patiently(struct server *s, struct channel_message *message, bool *ret_told, struct err *err)
-{
-	int rc, wait_ms = START_AGAIN_MS;
-
-	while ((rc = start(s, err)) == -EIO && is_shared(s)) {
-		if (wait_ms == START_AGAIN_MS)
-			log_warn("%s; tried again until it answers", err->text);
-		*err = (struct err){ 0 };
+	for (unsigned i = 0; rc == -EIO && is_shared(s) && i < STARTS_MAX; i++) {
 		undo_start(s);
-		*ret_told = serve(s, message, wait_ms);
-		if (*ret_told)
-			return 0;
-		wait_ms = 2 * wait_ms < START_MOST_MS ? 2 * wait_ms : START_MOST_MS;
+		*err = (struct err){ 0 };
+		rc = start(s, err);
 	}
-	for (uint32_t role = 0; rc == 0 && role < ROLE_MAX; role++)
-		if (s->waiting[role].fd)
-			set_peer(s, role, s->waiting[role].fd, s->waiting[role].generation);
 	return rc;
 }
 
@@ -380,10 +424,12 @@ static int drop_privileges(struct err *err)
 {
 	int rc = privileges_keep(0);
 
-	return rc < 0 ? err_set(err, -rc, NULL, NULL, "the server cannot give up its privileges: %s", strerror(-rc)) : 0;
+	return rc < 0 ? err_set(err, -rc, NULL, NULL,
+				"the server cannot give up its privileges: %s", strerror(-rc))
+		      : 0;
 }
 
-/* ---- tried ---------------------------------------------------------------------------------------- */
+/* ---- tried ----------------------------------------------------------------------------------- */
 
 static int try_config(const struct config *config, struct err *err)
 {
@@ -459,7 +505,7 @@ int server_check_listener(const struct config *config, struct err *err)
 	return api_check_listener(&api, (const struct sockaddr *)&address, config->store_url, err);
 }
 
-/* ---- run ------------------------------------------------------------------------------------------ */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 int server_run(const struct server_options *options)
 {
@@ -467,18 +513,17 @@ int server_run(const struct server_options *options)
 	cleanup_free struct channel_message *message = calloc(1, sizeof(*message));
 	struct server server = { .options = options };
 	struct err err = { 0 };
-	bool told = false;
 	int rc = message ? read_keys(&server, &err)
 			 : err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 
 	if (rc == 0)
 		rc = drop_privileges(&err);
 	if (rc == 0)
-		rc = start_patiently(&server, message, &told, &err);
-	if (rc == 0 && !told)
+		rc = start_again(&server, &err);
+	if (rc == 0)
 		rc = channel_send_wait(options->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
-	if (rc == 0 && !told)
-		(void)serve(&server, message, -1);
+	if (rc == 0)
+		serve(&server, message);
 	stop(&server);
 	return rc < 0 ? give_up(&server, &err) : 0;
 }

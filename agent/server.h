@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server process: feed in, HTTP out. Composes agent/session, agent/store and api/ (server.c); no
- * capability, no /proc of others. */
+/* The server process: feed in, HTTP out. Composes agent/session, agent/store and api/ (server.c);
+ * no capability, no /proc of others. */
 #ifndef PROFD_SERVER_H
 #define PROFD_SERVER_H
 
@@ -17,14 +17,16 @@ struct server_options {
 	int listen_fd;	/* bound by the supervisor, so that a restart keeps the port and refuses nothing */
 	int socket_fd;	/* Unix socket, -1 = none */
 	uint32_t generation;
-	const char *features; /* what `profd --features` prints, as this daemon found it; borrowed, NULL = does not
-			       * profile this host */
+	const char *(*features)(void); /* lines of `profd --features` as far as this daemon has found;
+					* borrowed; NULL = it does not profile this host */
 };
 
-/* Whether a server could begin with @config, whatever its store holds: files of keys and certificates are read and parsed, in a
- * process of their own that gives up its privileges in between as the server does. -EINVAL with what is wrong. */
+/* Whether a server could begin with @config, whatever its store holds. Files of keys and
+ * certificates are read and parsed in a child, which gives up its privileges in between as the
+ * server does. -EINVAL with what is wrong. */
 int server_try(const struct config *config, struct err *err) must_use;
-/* What a start with @config would refuse beside that: listening where others reach it. -EACCES with the same sentence. */
+/* Checks whether a start with @config may listen where other hosts reach it. -EACCES with the same
+ * sentence as the start. */
 int server_check_listener(const struct config *config, struct err *err) must_use;
 int server_run(const struct server_options *options);
 

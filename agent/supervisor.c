@@ -17,7 +17,7 @@
 
 #define STOP_GRACE_NS	  (15 * NS_PER_S) /* flush and finish answers; then SIGKILL */
 #define RESTART_WAIT_MAX  (5 * NS_PER_S)
-#define STABLE_AFTER_NS	  (30 * NS_PER_S) /* a life this long forgets earlier crashes */
+#define STABLE_AFTER_NS	  (30 * NS_PER_S) /* a process that ran this long forgets earlier crashes */
 #define WATCHDOG_POLL_MS  1000
 #define KILL_WAIT_NS	  (2 * NS_PER_S) /* a child that hangs in the kernel ends when that lets it */
 #define LINK_WAIT_NS	  NS_PER_S /* until a connection that failed is tried again */
@@ -34,12 +34,13 @@ struct child {
 	unsigned crashes;      /* in a row */
 };
 
-#define LINKS_MAX 4
+#define LINKS_MAX 5
 
 struct supervisor {
 	const struct supervisor_options *options;
 	const struct config *config;
-	const struct config *before; /* the one before @config, until the server has begun with that; NULL = it has */
+	const struct config *before; /* the one before @config, until the server has begun with
+					that; NULL = it has */
 	struct child children[ROLE_MAX];
 	uint64_t link_at_ns[LINKS_MAX]; /* when a connection that failed is tried again; 0 = none */
 	pid_t left[LEFT_MAX]; /* readers that were given up and are not gone yet; 0 = free */
@@ -62,20 +63,23 @@ static const struct {
 	[ROLE_READER] = { "profd-reader", "reader" },
 };
 
-/* Who talks to whom (design.md, the house). */
+/* The pairs of processes that have a channel between them (README.md). */
 static const enum role links[LINKS_MAX][2] = {
 	{ ROLE_COLLECTOR, ROLE_SYMBOLIZER },
 	{ ROLE_COLLECTOR, ROLE_SERVER },
 	{ ROLE_SERVER, ROLE_SYMBOLIZER },
 	{ ROLE_SERVER, ROLE_READER },
+	{ ROLE_COLLECTOR, ROLE_READER },
 };
 
 /* Stop order: no new data, then flush, then the helpers of both. */
 static const enum role stop_order[] = { ROLE_COLLECTOR, ROLE_SERVER, ROLE_READER, ROLE_SYMBOLIZER };
 
-/* ---- service manager ---------------------------------------------------------------------------- */
+/* ---- service manager ----------------------------------------------------------------------------
+ */
 
-/* sd_notify(3): a datagram to the socket named in NOTIFY_SOCKET; nothing to do when there is none. */
+/* sd_notify(3): a datagram to the socket named in NOTIFY_SOCKET; nothing to do when there is none.
+ */
 /* A manager that does not read must not hold the daemon: what does not fit is left out. */
 static void notify_manager(const char *state)
 {
@@ -95,7 +99,18 @@ static void notify_manager(const char *state)
 			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
 }
 
-/* ---- children ----------------------------------------------------------------------------------- */
+/* ---- children -----------------------------------------------------------------------------------
+ */
+
+/* In a child: passwords of the store and of receivers are the server's alone. */
+static void forget_secrets(const struct supervisor *s)
+{
+	const struct config *configs[] = { s->options->config, s->config, s->before };
+
+	for (size_t i = 0; i < ARRAY_SIZE(configs); i++)
+		if (configs[i])
+			config_forget_secrets((struct config *)(uintptr_t)configs[i], environ);
+}
 
 /* In the child: only what this role may have stays open. */
 static void enter_child(struct supervisor *s, enum role role, int control_fd, pid_t parent)
@@ -107,6 +122,8 @@ static void enter_child(struct supervisor *s, enum role role, int control_fd, pi
 	if (getppid() != parent)
 		_exit(1);
 	(void)prctl(PR_SET_NAME, roles[role].name);
+	if (role != ROLE_SERVER)
+		forget_secrets(s);
 	log_init(s->config->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, roles[role].name);
 	(void)close(s->signal_fd);
 	for (int i = 0; i < ROLE_MAX; i++)
@@ -116,6 +133,9 @@ static void enter_child(struct supervisor *s, enum role role, int control_fd, pi
 		(void)close(o->listen_fd);
 		if (o->socket_fd >= 0)
 			(void)close(o->socket_fd);
+		/* A reader that cannot be killed must not keep the next daemon out. */
+		if (o->lock_fd >= 0)
+			(void)close(o->lock_fd);
 	}
 	if (role != ROLE_SYMBOLIZER && o->cache_dir_fd >= 0)
 		(void)close(o->cache_dir_fd);
@@ -187,7 +207,8 @@ static int send_peer(struct supervisor *s, enum role to, enum role peer, int fd)
 	return rc == -EPIPE ? 0 : rc;
 }
 
-/* A new channel between the two of link @i, told to both. What fails is tried again: they do nothing without it. */
+/* A new channel between the two of link @i, told to both. What fails is tried again: they do
+ * nothing without it. */
 static void connect_link(struct supervisor *s, size_t i)
 {
 	enum role a = links[i][0], b = links[i][1];
@@ -206,7 +227,8 @@ static void connect_link(struct supervisor *s, size_t i)
 	}
 	if (rc == 0)
 		return;
-	log_warn("cannot connect %s with %s: %s; it is tried again", roles[a].word, roles[b].word, strerror(-rc));
+	log_warn("cannot connect %s with %s: %s; it is tried again", roles[a].word, roles[b].word,
+		 strerror(-rc));
 	s->link_at_ns[i] = clock_monotonic_ns() + LINK_WAIT_NS;
 }
 
@@ -231,7 +253,8 @@ static bool start_and_connect(struct supervisor *s, enum role role)
 	return true;
 }
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------
+ */
 
 static void begin_stop(struct supervisor *s, int exit_status)
 {
@@ -248,8 +271,8 @@ static void announce_when_ready(struct supervisor *s)
 		if (s->options->run[role] && !s->children[role].ready)
 			return;
 	s->announced = true;
-	(void)fprintf(stderr, "listening on http%s://%s\n", *s->options->config->tls_certificate ? "s" : "",
-		      s->options->address);
+	(void)fprintf(stderr, "listening on http%s://%s\n",
+		      *s->options->config->tls_certificate ? "s" : "", s->options->address);
 	notify_manager("READY=1\nSTATUS=serving");
 }
 
@@ -279,8 +302,8 @@ static pid_t *find_left(struct supervisor *s, pid_t pid)
 	return NULL;
 }
 
-/* The reader hangs where it may not even be killed (FUSE): its place is taken, it ends when it can. Without room to
- * remember it the next one waits for its end. */
+/* The reader hangs where it may not even be killed (FUSE): its place is taken, it ends when it can.
+ * Without room to remember it the next one waits for its end. */
 static void leave_behind(struct supervisor *s, struct child *child)
 {
 	pid_t *slot = find_left(s, 0);
@@ -305,12 +328,12 @@ static void leave(struct supervisor *s, enum role role, enum control_kind kind)
 	struct child *child = &s->children[role];
 
 	if (child->control_fd < 0)
-		return; /* its next life reads the new one anyway */
+		return; /* its next process reads the new one anyway */
 	child->leaving = true;
 	(void)!channel_send(child->control_fd, &head, sizeof(head), NULL, 0);
 }
 
-/* What only the server finds out when it begins. */
+/* Takes back a configuration that only the starting server found to be wrong. */
 static void take_back(struct supervisor *s, const char *why)
 {
 	const bool collect = config_differs(s->before, s->config, "collect");
@@ -335,6 +358,8 @@ static void read_control(struct supervisor *s, enum role role)
 		if (head->kind == CONTROL_READY) {
 			child->ready = true;
 			s->before = role == ROLE_SERVER ? NULL : s->before;
+		} else if (head->kind == CONTROL_AGAIN && role == ROLE_SERVER) {
+			child->leaving = true;
 		} else if (head->kind == CONTROL_HUNG && role == ROLE_READER && child->pid) {
 			leave_behind(s, child);
 		} else if (head->kind == CONTROL_FAILED &&
@@ -342,6 +367,13 @@ static void read_control(struct supervisor *s, enum role role)
 			struct control_failed *failed = (void *)message.data;
 
 			failed->text[sizeof(failed->text) - 1] = '\0';
+			/* A child that was ready and parses hostile bytes cannot end the daemon by
+			 * a word. */
+			if (child->ready) {
+				log_warn("the %s says that it cannot start though it has: %s",
+					 roles[role].word, failed->text);
+				continue;
+			}
 			if (role == ROLE_SERVER && s->before) {
 				take_back(s, failed->text);
 				continue;
@@ -454,7 +486,8 @@ static void wait_for_events(struct supervisor *s, int timeout_ms)
 		if (fds[role + 1].revents & POLLIN)
 			read_control(s, (enum role)role);
 		else if (fds[role + 1].revents & POLLHUP) {
-			/* The child closed its end; its exit follows. Do not spin on the hang-up. */
+			/* The child closed its end; its exit follows. Do not spin on the hang-up.
+			 */
 			(void)close(s->children[role].control_fd);
 			s->children[role].control_fd = -1;
 		}
@@ -465,10 +498,12 @@ static void wait_for_events(struct supervisor *s, int timeout_ms)
 	}
 }
 
-/* ---- another configuration --------------------------------------------------------------------- */
+/* ---- another configuration ---------------------------------------------------------------------
+ */
 
-/* The server begins a new life with the new configuration and goes on with its sessions; connections wait in
- * the listening sockets meanwhile. The collector does only if it must: nothing is sampled until it is back. */
+/* The server starts anew with the new configuration and goes on with its sessions;
+ * connections wait in the listening sockets meanwhile. The collector does only if it must: nothing
+ * is sampled until it is back. */
 static void reload(struct supervisor *s)
 {
 	const struct config *before = s->config, *next;
@@ -492,9 +527,10 @@ static void reload(struct supervisor *s)
 	notify_manager("READY=1");
 }
 
-/* ---- stop --------------------------------------------------------------------------------------- */
+/* ---- stop ---------------------------------------------------------------------------------------
+ */
 
-/* What the kernel does not let go of cannot be waited for: the host would not shut down for it. */
+/* A child that hangs in the kernel is not waited for: the host could not shut down. */
 static void kill_child(struct supervisor *s, enum role role)
 {
 	const struct child *child = &s->children[role];
@@ -505,7 +541,8 @@ static void kill_child(struct supervisor *s, enum role role)
 	while (child->pid && clock_monotonic_ns() < until_ns)
 		wait_for_events(s, 100);
 	if (child->pid)
-		log_error("the %s (process %d) cannot be killed and is left behind", roles[role].word, (int)child->pid);
+		log_error("the %s (process %d) cannot be killed and is left behind",
+			  roles[role].word, (int)child->pid);
 }
 
 static void stop_children(struct supervisor *s)

@@ -6,11 +6,10 @@
 #include "agent/base/clock.h"
 #include "agent/store/store.h"
 #include "api/api_internal.h"
-#include "api/json_in.h"
-#include "api/json_out.h"
-#include "api/session_json.h"
+#include "api/http/json_in.h"
+#include "api/http/json_out.h"
 
-/* ---- the switch ------------------------------------------------------------------------------------ */
+/* ---- the switch ------------------------------------------------------------------------------ */
 
 static void write_sampling(struct http_call *call, const struct sampling_state *state,
 			   const struct json_warnings *warnings)
@@ -20,7 +19,7 @@ static void write_sampling(struct http_call *call, const struct sampling_state *
 	json_out_open(&json, NULL, '{');
 	json_out_bool(&json, "enabled", state->enabled);
 	json_out_time(&json, "stoppedSince", state->off_since_ns);
-	/* Whose they were is nobody else's business. */
+	/* A key of one tenant does not learn how many sessions the others had. */
 	json_out_uint(&json, "ended", call->request->bound ? 0 : state->ended);
 	if (warnings)
 		warnings_json(&json, warnings);
@@ -61,7 +60,7 @@ int handle_set_sampling(struct http_call *call)
 	return 0;
 }
 
-/* ---- backup ---------------------------------------------------------------------------------------- */
+/* ---- backup ---------------------------------------------------------------------------------- */
 
 int handle_backup(struct http_call *call)
 {

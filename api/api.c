@@ -10,10 +10,11 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "api/api_internal.h"
-#include "api/push.h"
+#include "api/push/push.h"
+#include "api/routes.h"
 #include "api/server.h"
 
-/* Defaults of contract.md section 8, for members left 0. */
+/* Sets members that are 0 to their defaults. */
 static void set_defaults(struct api_options *options)
 {
 	if (!options->body_bytes)
@@ -34,6 +35,8 @@ static void set_defaults(struct api_options *options)
 		options->requests_per_second = 1000;
 	if (!options->request_burst)
 		options->request_burst = 5000;
+	if (!options->received_per_second)
+		options->received_per_second = 20;
 }
 
 /* "https://profd.example:8443/base" -> "profd.example", with brackets kept around IPv6. */
@@ -64,7 +67,8 @@ static int check_certificate(const struct api_options *options, struct err *err)
 {
 	const gnutls_datum_t certificate = { (unsigned char *)options->tls_certificate,
 					     (unsigned)strlen(options->tls_certificate) };
-	const gnutls_datum_t key = { (unsigned char *)options->tls_key, (unsigned)strlen(options->tls_key) };
+	const gnutls_datum_t key = { (unsigned char *)options->tls_key,
+				     (unsigned)strlen(options->tls_key) };
 	gnutls_certificate_credentials_t pair;
 	int rc = gnutls_certificate_allocate_credentials(&pair);
 
@@ -74,8 +78,10 @@ static int check_certificate(const struct api_options *options, struct err *err)
 	gnutls_certificate_free_credentials(pair);
 	if (rc >= 0)
 		return 0;
-	return err_set(err, EINVAL, NULL, "tls_certificate",
-		       "[server] tls_certificate and tls_key must be PEM files that belong together: %s", gnutls_strerror(rc));
+	return err_set(
+		err, EINVAL, NULL, "tls_certificate",
+		"[server] tls_certificate and tls_key must be PEM files that belong together: %s",
+		gnutls_strerror(rc));
 }
 
 int api_check(const struct api_options *options, struct err *err)
@@ -104,7 +110,7 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 	rc = take_public_host(options, &api->public_host, err);
 	if (rc < 0)
 		return rc;
-	if (route_count > API_ROUTES_MAX)
+	if (route_table.count > API_ROUTES_MAX)
 		return -E2BIG;
 	rc = keys_create(options->store, &api->keys, err);
 	if (rc == 0)
@@ -117,6 +123,10 @@ int api_create(const struct api_options *options, struct api **ret, struct err *
 	if (rc == 0)
 		rc = rate_limit_create(api->options.requests_per_second, api->options.request_burst,
 				       &api->callers);
+	if (rc == 0)
+		rc = rate_limit_create(api->options.received_per_second,
+				       API_RECEIVED_BURST * api->options.received_per_second,
+				       &api->received);
 	if (rc == 0)
 		rc = answer_cache_create(API_ANSWERS_BYTES, &api->answers);
 	if (rc < 0)
@@ -133,6 +143,7 @@ void api_destroy(struct api *api)
 	answer_cache_destroy(api->answers);
 	rate_limit_destroy(api->addresses);
 	rate_limit_destroy(api->callers);
+	rate_limit_destroy(api->received);
 	jwt_verifier_destroy(api->jwt);
 	keys_destroy(api->keys);
 	links_deinit(&api->links);
@@ -158,7 +169,10 @@ static int start_push(struct api *api, struct err *err)
 static bool is_public_address(const struct sockaddr *address)
 {
 	if (address->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET;
+		return ntohl(((const struct sockaddr_in *)(const void *)address)
+				     ->sin_addr.s_addr) >>
+			       24 !=
+		       IN_LOOPBACKNET;
 	return address->sa_family != AF_INET6 ||
 	       !IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
@@ -172,18 +186,18 @@ static bool is_public(int fd)
 	       is_public_address((const struct sockaddr *)&address);
 }
 
-/* What others reach asks for a token and is encrypted, or is not served at all. */
+/* An address that other hosts can reach is served only with authentication and encryption. */
 static int check_public(const struct api_options *options, bool asks_for_token, struct err *err)
 {
 	if (!asks_for_token)
 		return err_set(err, EACCES, NULL, "listen",
-			       "others than this host could reach [server] listen, and there is neither a key nor a "
+			       "[server] listen can be reached from other hosts, and there is neither a key nor a "
 			       "token verifier: make a key first (--listen 127.0.0.1:8088 and profctl key create "
 			       "--name me --role admin), or set [auth] jwt_algorithm");
 	if (!options->tls_certificate && !options->cleartext)
 		return err_set(err, EACCES, NULL, "tls_certificate",
-			       "others than this host could reach [server] listen, and it is not encrypted: set "
-			       "tls_certificate and tls_key, or cleartext = yes where something else encrypts");
+			       "[server] listen can be reached from other hosts and is not encrypted: set "
+			       "tls_certificate and tls_key, or cleartext = yes if a proxy in front encrypts");
 	return 0;
 }
 
@@ -193,8 +207,8 @@ static int check_listener(struct api *api, struct err *err)
 	return api->is_public ? check_public(&api->options, api->jwt || keys_any(api->keys), err) : 0;
 }
 
-int api_check_listener(const struct api_options *options, const struct sockaddr *address, const char *store_url,
-		       struct err *err)
+int api_check_listener(const struct api_options *options, const struct sockaddr *address,
+		       const char *store_url, struct err *err)
 {
 	int keys = 0;
 
@@ -203,8 +217,9 @@ int api_check_listener(const struct api_options *options, const struct sockaddr 
 	if (!options->jwt.algorithm)
 		keys = keys_peek(options->data_dir, store_url);
 	if (keys < 0)
-		log_warn("whether there is a key cannot be seen: the store of %s cannot be read: %s", options->data_dir,
-			 strerror(-keys));
+		log_warn(
+			"cannot tell whether a key exists, since the store of %s cannot be read: %s",
+			options->data_dir, strerror(-keys));
 	return check_public(options, options->jwt.algorithm || keys, err);
 }
 

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of api/ share: the object behind struct api and the counters of /metrics. */
+/* Shared by the files of api/: the object behind struct api and the counters of /metrics. */
 #ifndef PROFD_API_API_INTERNAL_H
 #define PROFD_API_API_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "api/answer_cache.h"
+#include "api/http/answer_cache.h"
 #include "api/api.h"
-#include "api/http.h"
-#include "api/jwt.h"
-#include "api/keys.h"
-#include "api/links.h"
-#include "api/rate_limit.h"
-#include "api/router.h"
+#include "api/http/http.h"
+#include "api/auth/jwt.h"
+#include "api/auth/keys.h"
+#include "api/auth/links.h"
+#include "api/http/rate_limit.h"
+#include "api/http/router.h"
 
 #define API_ROUTES_MAX	 96
 #define API_STATUSES_MAX 64 /* distinct status codes counted per route */
 #define API_REFUSALS_MAX 16
+#define API_RECEIVED_BURST 10 /* seconds' worth of received profiles that may come at once */
 #define API_ANSWERS_BYTES (32u << 20) /* of rendered profiles kept */
 
 struct api_counters {
@@ -37,6 +38,7 @@ struct api {
 	struct keys *keys;
 	struct jwt_verifier *jwt; /* NULL = not configured */
 	struct rate_limit *addresses, *callers;
+	struct rate_limit *received; /* profiles, by tenant */
 	struct answer_cache *answers; /* of rendered profiles */
 	_Atomic uint64_t answer_files; /* bytes of answers that wait in files */
 	struct links links;
@@ -47,8 +49,9 @@ struct api {
 	struct push *push; /* NULL = no receivers */
 };
 
-/* Runs one request to its end: checks, route, authorization, query, handler, error document, common headers.
- * Always leaves a complete answer. The caller zeroes @answer and releases request and answer. */
+/* Runs one request to its end: checks, route, authorization, query, handler, error document, common
+ * headers. Always leaves a complete answer. The caller zeroes @answer and releases request and
+ * answer. */
 void api_dispatch(struct api *api, struct http_request *request, struct http_answer *answer);
 void http_request_deinit(struct http_request *request);
 
@@ -62,5 +65,7 @@ unsigned http_status_slot(unsigned status);
 unsigned http_status_of_slot(unsigned slot);
 /* The limit that refusals[@index] counts, NULL beyond the last. */
 const char *http_refusal_name(unsigned index);
+/* Counts an error of the code @word, if a limit causes it. */
+void api_count_refusal(struct api *api, const char *word);
 
 #endif

@@ -5,12 +5,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/parse.h"
 #include "agent/profile/heatmap.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
-#include "api/json_in.h"
-#include "api/quality_json.h"
+#include "api/http/json_in.h"
+#include "api/render/quality_json.h"
 #include "api/services_api.h"
 #include "api/session_json.h"
 
@@ -21,17 +22,19 @@
 #define LIST_DEFAULT	20
 #define LIST_MAX	100
 
-/* ---- one baseline as JSON -------------------------------------------------------------------------- */
+/* ---- one baseline as JSON -------------------------------------------------------------------- */
 
-/* What the client sent, else what the session's data says. */
-static int functions_json(struct json_out *json, const struct baseline_info *info, const struct profile *p)
+/* The functions that the client sent, else those of the session's data. */
+static int functions_json(struct json_out *json, const struct baseline_info *info,
+			  const struct profile *p)
 {
 	if (info->top_functions) {
 		json_out_key(json, "topFunctions");
 		json_out_raw(json, info->top_functions);
 		return 0;
 	}
-	return top_functions_json(json, "topFunctions", p, profile_value_index(p), TOP_FUNCTIONS_DEFAULT, true);
+	return top_functions_json(json, "topFunctions", p, profile_value_index(p),
+				  TOP_FUNCTIONS_DEFAULT, true);
 }
 
 static int baseline_json(struct http_call *call, struct json_out *json,
@@ -39,7 +42,8 @@ static int baseline_json(struct http_call *call, struct json_out *json,
 {
 	const struct profile_type_info *type = profile_type_info(info->type);
 	cleanup(profile) struct profile *p = NULL;
-	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p, call->err);
+	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, &p,
+				  call->err);
 
 	if (rc < 0)
 		return rc;
@@ -69,7 +73,7 @@ static int baseline_json(struct http_call *call, struct json_out *json,
 	return rc;
 }
 
-/* ---- create ---------------------------------------------------------------------------------------- */
+/* ---- create ---------------------------------------------------------------------------------- */
 
 struct baseline_body {
 	struct baseline_request request;
@@ -133,12 +137,14 @@ static int check_function(cJSON *function, struct err *err)
 	if (rc < 0 || count == UINT64_MAX)
 		return rc;
 	(void)snprintf(number, sizeof(number), "%" PRIu64, count);
-	return cJSON_ReplaceItemInObjectCaseSensitive(function, "sampleCount", cJSON_CreateString(number)) ? 0
-													     : -ENOMEM;
+	return cJSON_ReplaceItemInObjectCaseSensitive(function, "sampleCount",
+						      cJSON_CreateString(number))
+		       ? 0
+		       : -ENOMEM;
 }
 
-/* Clients that follow the documentation's example send the text "(nested array)": that is no list, and the
- * session's own functions are better than a refusal. */
+/* Clients that follow the documentation's example send the text "(nested array)": that is no list,
+ * and the session's own functions are better than a refusal. */
 static int parse_functions(const cJSON *body, struct baseline_body *out,
 			   struct json_warnings *warnings, struct err *err)
 {
@@ -216,7 +222,7 @@ int handle_create_baseline(struct http_call *call)
 	return rc;
 }
 
-/* ---- read, list, delete ---------------------------------------------------------------------------- */
+/* ---- read, list, delete ---------------------------------------------------------------------- */
 
 int handle_get_baseline(struct http_call *call)
 {
@@ -264,7 +270,7 @@ static struct baseline_query list_query(struct http_call *call)
 	};
 }
 
-/* What was deleted while the list was made is not in it. */
+/* A baseline deleted while the list is made is left out. */
 static int pass_over_deleted(struct http_call *call, int rc)
 {
 	if (rc != -ENOENT)
@@ -273,19 +279,35 @@ static int pass_over_deleted(struct http_call *call, int rc)
 	return 0;
 }
 
+static uint64_t page_until_ns(const struct http_call *call)
+{
+	return clock_monotonic_ns() + sessions_build_budget_ns(call->api->options.sessions);
+}
+
+/* A profile is built for each item: when the time is over the page ends behind the @done first, and
+ * the cursor goes on from there. */
+static void end_page_in_time(struct baseline_list *list, uint32_t done, uint64_t until_ns)
+{
+	if (done < list->count && clock_monotonic_ns() >= until_ns)
+		baseline_list_cut(list, done);
+}
+
 int handle_list_baselines(struct http_call *call)
 {
 	const struct baseline_query query = list_query(call);
 	struct json_out json = json_out_to(&call->answer->body);
 	struct baseline_list list = { 0 };
+	const uint64_t until_ns = page_until_ns(call);
 	int rc = sessions_baseline_list(call->api->options.sessions, &query, &list, call->err);
 
 	if (rc < 0)
 		return rc;
 	json_out_open(&json, NULL, '{');
 	json_out_open(&json, "items", '[');
-	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
+	for (uint32_t i = 0; rc == 0 && i < list.count; i++) {
 		rc = pass_over_deleted(call, baseline_json(call, &json, &list.items[i], NULL));
+		end_page_in_time(&list, i + 1, until_ns);
+	}
 	json_out_close(&json, ']');
 	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
 	json_out_uint(&json, "total", list.total);
@@ -295,15 +317,22 @@ int handle_list_baselines(struct http_call *call)
 	return rc;
 }
 
-/* ---- trend ----------------------------------------------------------------------------------------- */
+/* ---- trend ----------------------------------------------------------------------------------- */
 
 const struct query_spec trend_params[] = {
 	{ .name = "profileType", .type = QUERY_PROFILE_TYPE, .flags = QUERY_REQUIRED },
-	{ .name = "funcName", .type = QUERY_TEXT, .min = 1, .max = 2048, .flags = QUERY_REQUIRED,
+	{ .name = "funcName",
+	  .type = QUERY_TEXT,
+	  .min = 1,
+	  .max = 2048,
+	  .flags = QUERY_REQUIRED,
 	  .about = "full name of a function" },
 	{ .name = "metric", .type = QUERY_WORD, .words = "self_pct cumulative_pct" },
 	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 },
-	{ .name = "order", .type = QUERY_WORD, .words = "oldest newest", .about = "which baseline comes first" },
+	{ .name = "order",
+	  .type = QUERY_WORD,
+	  .words = "oldest newest",
+	  .about = "which baseline comes first" },
 	{ .name = "limit", .alias = "size", .type = QUERY_UINT, .min = 1, .max = LIST_MAX },
 	{ .name = "cursor", .type = QUERY_TEXT, .min = 1, .max = 63 },
 	{ 0 },
@@ -330,7 +359,8 @@ static int point_json(struct http_call *call, struct json_out *json,
 	return 0;
 }
 
-/* The oldest comes first, as a curve is drawn; who wants the last ones of many asks for the newest first. */
+/* The oldest comes first, as a curve is drawn; who wants the last ones of many asks for the newest
+ * first. */
 int handle_trend(struct http_call *call)
 {
 	const struct query *query = &call->request->query;
@@ -339,6 +369,7 @@ int handle_trend(struct http_call *call)
 	struct baseline_query baselines = list_query(call);
 	struct json_out json = json_out_to(&call->answer->body);
 	struct baseline_list list = { 0 };
+	const uint64_t until_ns = page_until_ns(call);
 	int rc;
 
 	baselines.oldest_first = strcmp(query_text(query, "order", "oldest"), "oldest") == 0;
@@ -351,9 +382,11 @@ int handle_trend(struct http_call *call)
 		      profile_type_info((enum profile_type)baselines.type)->word);
 	json_out_text(&json, "funcName", function);
 	json_out_open(&json, "items", '[');
-	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
+	for (uint32_t i = 0; rc == 0 && i < list.count; i++) {
 		rc = pass_over_deleted(call, point_json(call, &json, &list.items[i], function,
 							strcmp(metric, "cumulative_pct") == 0));
+		end_page_in_time(&list, i + 1, until_ns);
+	}
 	json_out_close(&json, ']');
 	json_out_text(&json, "nextCursor", list.next_cursor[0] ? list.next_cursor : NULL);
 	json_out_uint(&json, "total", list.total);

@@ -4,12 +4,14 @@
 #define PROFD_API_BREAKDOWN_H
 
 #include "agent/profile/profile.h"
-#include "api/json_out.h"
+#include "api/http/json_out.h"
 
 #define BREAKDOWN_VALUES_MAX 100 /* of one attribute; the rest is summed as `other` */
 
-/* What `breakdown=` may name: all that a profile of some type has, of which those with many values are left out otherwise. */
-#define BREAKDOWN_WORDS "process pid thread tid state wait kind path lock holder goid createdBy waitObject"
+/* The attributes that `breakdown=` may name: all that a profile of some type has. Those with many
+ * values are left out unless they are named. */
+#define BREAKDOWN_WORDS                                                                            \
+	"process pid thread tid state wait kind path lock holder goid createdBy waitObject tier runtime"
 
 /* Writes the member `breakdown`. Attributes with many values (pid, tid, goid, path) only when the
  * comma-separated @extra names them; NULL = none. */

@@ -5,18 +5,20 @@
 #include <string.h>
 
 #include "api/api_internal.h"
-#include "api/json_in.h"
-#include "api/links.h"
-#include "api/negotiate.h"
-#include "api/quality_json.h"
-#include "api/query.h"
+#include "api/flamegraph.h"
+#include "api/http/json_in.h"
+#include "api/auth/links.h"
+#include "api/render/negotiate.h"
+#include "api/render/quality_json.h"
+#include "api/http/query.h"
 #include "api/render/diff.h"
 #include "api/render/html.h"
-#include "api/session_json.h"
 #include "api/sides.h"
 
 const struct query_spec compare_params[] = {
 	SIDES_PARAMS,
+	{ .name = "frames", .type = QUERY_WORD, .words = "names raw",
+	  .about = "raw: with the interpreter's own functions, whose time else is the Python functions'" },
 	{ .name = "threshold", .type = QUERY_NUMBER, .min = 0, .max = 100,
 	  .about = "percentage points that count as a change" },
 	{ .name = "confidence", .type = QUERY_NUMBER, .min = 0, .max = 1,
@@ -31,8 +33,8 @@ const struct query_spec compare_params[] = {
 const struct query_spec compare_flamegraph_params[] = {
 	SIDES_PARAMS,
 	{ .name = "format", .type = QUERY_WORD, .words = "html svg json flame folded" },
-	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
-	  .about = "details: package, file, line, kind of each function too (json)" },
+	{ .name = "frames", .type = QUERY_WORD, .words = FLAMEGRAPH_FRAMES_WORDS,
+	  .about = FLAMEGRAPH_FRAMES_ABOUT },
 	{ .name = "maxNodes", .type = QUERY_UINT, .min = 1, .max = RENDER_NODES_MAX },
 	{ .name = "download", .type = QUERY_BOOL },
 	{ .name = "tenant", .type = QUERY_TEXT, .min = 1, .max = 64 },
@@ -115,6 +117,7 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	functions_json(json, "diluted", c->diluted, c->diluted_count);
 	functions_json(json, "doubtful", c->doubtful, c->doubtful_count);
 	functions_json(json, "unexplained", c->unexplained, c->unexplained_count);
+	json_out_bool(json, "movedPartly", c->moved_partly);
 	json_out_open(json, "moved", '[');
 	for (uint32_t i = 0; i < c->moved_count; i++) {
 		json_out_open(json, NULL, '{');
@@ -132,7 +135,8 @@ static void comparison_json(struct json_out *json, const struct side sides[2],
 	json_out_close(json, '}');
 }
 
-static int parse_options(const struct query *query, struct compare_options *options, struct err *err)
+static int parse_options(const struct query *query, struct compare_options *options,
+			 struct err *err)
 {
 	static const char *const units[] = { "baseUnits", "comparisonUnits" };
 
@@ -193,7 +197,7 @@ static int render_diff(struct http_call *call, const char *format, const struct 
 {
 	const struct diff_options options = {
 		.max_nodes = (uint32_t)query_uint(&call->request->query, "maxNodes", 0),
-		.details = strcmp(query_text(&call->request->query, "frames", "names"), "details") == 0,
+		.details = flamegraph_wants_details(&call->request->query),
 		.base_label = sides[0].label,
 		.comparison_label = sides[1].label,
 	};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparisons (contract.md section 5): the verdict and the differential flame graph. */
+/* Handlers of comparisons: the verdict and the differential flame graph. */
 #ifndef PROFD_API_COMPARE_API_H
 #define PROFD_API_COMPARE_API_H
 
-#include "agent/profile/compare.h"
-#include "api/json_out.h"
-#include "api/router.h"
+#include "agent/profile/compare/compare.h"
+#include "api/http/json_out.h"
+#include "api/http/router.h"
 
 http_handler_fn handle_compare, handle_compare_flamegraph;
 

@@ -6,8 +6,8 @@
 
 #include "agent/session/history.h"
 #include "api/api_internal.h"
-#include "api/json_in.h"
-#include "api/session_json.h"
+#include "api/http/json_in.h"
+#include "api/push/push_http.h"
 
 #define RATE_DEFAULT_HZ	       19
 #define RETENTION_DEFAULT_DAYS 7
@@ -15,6 +15,8 @@
 
 static void setting_json(struct json_out *json, const struct continuous_setting *setting)
 {
+	char webhook[PUSH_SHOWN_SIZE];
+
 	json_out_text(json, "service", setting->service);
 	json_out_open(json, "profileTypes", '[');
 	for (unsigned type = 0; type < PROFILE_TYPE_MAX; type++)
@@ -30,7 +32,10 @@ static void setting_json(struct json_out *json, const struct continuous_setting 
 	}
 	json_out_open(json, "watch", '{');
 	json_out_text(json, "against", setting->watch_against);
-	json_out_text(json, "webhook", setting->watch_webhook[0] ? setting->watch_webhook : NULL);
+	if (setting->watch_webhook[0])
+		push_show_url(setting->watch_webhook, webhook);
+	json_out_text(json, "webhook", setting->watch_webhook[0] ? webhook : NULL);
+	json_out_text(json, "format", watch_format_word(setting->watch_format));
 	json_out_close(json, '}');
 }
 
@@ -60,7 +65,7 @@ static void info_json(struct json_out *json, const struct continuous_info *info,
 	json_out_close(json, '}');
 }
 
-/* ---- body ------------------------------------------------------------------------------------------ */
+/* ---- body ------------------------------------------------------------------------------------ */
 
 static int parse_types(const cJSON *body, uint32_t *ret, struct err *err)
 {
@@ -88,7 +93,7 @@ static int parse_watch(const cJSON *body, struct continuous_setting *setting,
 		       struct json_warnings *warnings, struct err *err)
 {
 	const cJSON *watch = cJSON_GetObjectItemCaseSensitive(body, "watch");
-	const char *against = "", *webhook = "";
+	const char *against = "", *webhook = "", *format = watch_format_word(WATCH_PLAIN);
 	int rc;
 
 	if (!watch || cJSON_IsNull(watch))
@@ -100,8 +105,13 @@ static int parse_watch(const cJSON *body, struct continuous_setting *setting,
 	if (rc == 0)
 		rc = json_in_text(watch, "webhook", false, sizeof(setting->watch_webhook) - 1,
 				  &webhook, err);
+	if (rc == 0)
+		rc = json_in_text(watch, "format", false, 32, &format, err);
 	if (rc < 0)
 		return rc;
+	if (!watch_format_parse(format, &setting->watch_format))
+		return err_set(err, EINVAL, "InvalidParam", "format",
+			       "member format must be plain, alertmanager or cloudevents");
 	if (*webhook && strncmp(webhook, "https://", 8) != 0 && strncmp(webhook, "http://", 7) != 0)
 		return err_set(err, EINVAL, "InvalidParam", "webhook",
 			       "member webhook must be an http or https address");
@@ -112,7 +122,7 @@ static int parse_watch(const cJSON *body, struct continuous_setting *setting,
 			       "history");
 	(void)snprintf(setting->watch_against, sizeof(setting->watch_against), "%s", against);
 	(void)snprintf(setting->watch_webhook, sizeof(setting->watch_webhook), "%s", webhook);
-	json_in_unknown(watch, "against webhook", warnings);
+	json_in_unknown(watch, "against webhook format", warnings);
 	return 0;
 }
 
@@ -140,7 +150,7 @@ static int parse_setting(const cJSON *body, struct continuous_setting *setting,
 	(void)snprintf(setting->service, sizeof(setting->service), "%s", service);
 	setting->rate_hz = (uint32_t)rate_hz;
 	setting->retention_days = (uint32_t)days;
-	/* What a client read it may send back. */
+	/* A client may send back all that it read. */
 	json_in_unknown(body, "service profileTypes sampleRate retentionDays enabled watch tenant "
 			      "createdAt updatedAt status", warnings);
 	return 0;
@@ -154,22 +164,76 @@ static int check_against(struct http_call *call, const struct continuous_setting
 
 	if (!setting->enabled || strncmp(setting->watch_against, "bl-", 3) != 0)
 		return 0;
-	rc = sessions_baseline_get(call->api->options.sessions, setting->tenant, setting->watch_against, &info, call->err);
+	rc = sessions_baseline_get(call->api->options.sessions, setting->tenant,
+				   setting->watch_against, &info, call->err);
 	if (rc == -ENOENT)
-		return err_set(call->err, EINVAL, "InvalidParam", "against", "there is no baseline %s", setting->watch_against);
+		return err_set(call->err, EINVAL, "InvalidParam", "against",
+			       "there is no baseline %s", setting->watch_against);
 	if (rc < 0)
 		return rc;
 	if (strcmp(setting->service, "*") != 0 && strcmp(setting->service, info.service) != 0)
-		rc = err_set(call->err, EINVAL, "InvalidParam", "against", "baseline %s is of the service %s", info.id,
-			     info.service);
+		rc = err_set(call->err, EINVAL, "InvalidParam", "against",
+			     "baseline %s is of the service %s", info.id, info.service);
 	else if (!(setting->types >> info.type & 1))
-		rc = err_set(call->err, EINVAL, "InvalidParam", "against", "baseline %s is of type %s, which is none of profileTypes",
-			     info.id, profile_type_info(info.type)->word);
+		rc = err_set(call->err, EINVAL, "InvalidParam", "against",
+			     "baseline %s is of type %s, which is none of profileTypes", info.id,
+			     profile_type_info(info.type)->word);
 	baseline_info_deinit(&info);
 	return rc;
 }
 
-/* ---- handlers -------------------------------------------------------------------------------------- */
+/* The agent posts to a webhook from inside of the network, so an administrator sets it unless the
+ * configuration lets others. The one that is set already stays for all, also as it is shown. */
+static int check_webhook(struct http_call *call, struct continuous_setting *setting)
+{
+	const bool open = call->api->options.open_webhooks;
+	char shown[PUSH_SHOWN_SIZE];
+	struct continuous_info now;
+
+	if (!setting->watch_webhook[0])
+		return 0;
+	if (sessions_continuous_get(call->api->options.sessions, setting->tenant, setting->service,
+				    &now, NULL) == 0 &&
+	    now.setting.watch_webhook[0]) {
+		push_show_url(now.setting.watch_webhook, shown);
+		if (strcmp(setting->watch_webhook, shown) == 0)
+			memcpy(setting->watch_webhook, now.setting.watch_webhook,
+			       sizeof(setting->watch_webhook));
+		if (strcmp(setting->watch_webhook, now.setting.watch_webhook) == 0)
+			return 0;
+	}
+	if (call->request->role >= (open ? HTTP_ROLE_PROFILE : HTTP_ROLE_ADMIN))
+		return 0;
+	return err_set(call->err, EACCES, "Forbidden", "webhook",
+		       "a webhook is set by the role admin, as profctl does as root; [continuous] "
+		       "open_webhooks = yes lets the role profile");
+}
+
+/* Warns of a name that no process and nothing in the store has: it may be misspelt. Aliases and
+ * patterns are no names. */
+static int warn_unknown(struct http_call *call, const struct continuous_setting *setting,
+			struct json_warnings *warnings)
+{
+	__attribute__((__cleanup__(service_list_deinit))) struct service_list list = { 0 };
+	int rc;
+
+	if (strpbrk(setting->service, "*?[:") || strcmp(setting->service, "host") == 0)
+		return 0;
+	rc = sessions_services(call->api->options.sessions, setting->tenant, &list, call->err);
+	for (uint32_t i = 0; rc == 0 && i < list.count; i++)
+		if (strcmp(list.items[i].name, setting->service) == 0)
+			return 0;
+	if (rc == 0)
+		rc = sessions_service_is_stored(call->api->options.sessions, setting->tenant,
+						setting->service, call->err);
+	if (rc == 0)
+		json_warn(warnings,
+			  "no service '%.64s' is known here; it is profiled as soon as one of that name runs",
+			  setting->service);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 int handle_put_continuous(struct http_call *call)
 {
@@ -185,7 +249,11 @@ int handle_put_continuous(struct http_call *call)
 	if (rc < 0)
 		return rc;
 	memcpy(setting.tenant, call->request->tenant, sizeof(setting.tenant));
-	rc = check_against(call, &setting);
+	rc = check_webhook(call, &setting);
+	if (rc == 0)
+		rc = check_against(call, &setting);
+	if (rc == 0)
+		rc = warn_unknown(call, &setting, &warnings);
 	if (rc < 0)
 		return rc;
 	rc = sessions_continuous_put(call->api->options.sessions, &setting, &info, call->err);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/goroutine_analysis.h"
+#include "agent/profile/goroutine/goroutine_analysis.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
 #include "api/profiling.h"
-#include "api/sessions_b.h"
+#include "api/sessions_api.h"
 
 #define RATE_HZ		100 /* what Go's own profiles have */
 #define CPU_DEFAULT_S	30  /* net/http/pprof */
@@ -64,7 +64,8 @@ static int collect(struct http_call *call, enum profile_type type, uint32_t defa
 		rc = sessions_profile(call->api->options.sessions, call->request->tenant, id, &p,
 				      call->err);
 	if (rc == 0)
-		rc = type == PROFILE_GOROUTINE ? goroutines_file(call, p, name) : flamegraph_file(call, p, "pprof", name);
+		rc = type == PROFILE_GOROUTINE ? goroutines_file(call, p, name)
+					       : flamegraph_file(call, p, "pprof", name);
 	call->answer->no_store = true;
 	return rc;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The way of every request: request id, size of the address, Host, route, caller, query, handler, error
- * document, common headers. Order matters: what a stranger may learn grows step by step, and nothing of
- * agent/ is called before the request is known to be well formed and allowed. */
+/* The way of every request: request id, size of the address, Host, route, caller, query, handler,
+ * error document, common headers. Order matters: what a stranger may learn grows step by step, and
+ * nothing of agent/ is called before the request is known to be well formed and allowed. */
 #include <ctype.h>
 #include <errno.h>
 #include <strings.h>
@@ -12,54 +12,14 @@
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
 #include "api/api_internal.h"
-#include "api/auth.h"
-#include "api/http_error.h"
-
-static const uint16_t statuses[] = { 200, 202, 204, 303, 304, 400, 401, 403, 404, 405, 406, 408, 409,
-				     413, 414, 415, 422, 429, 431, 500, 503 };
-
-unsigned http_status_slot(unsigned status)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(statuses); i++)
-		if (statuses[i] == status)
-			return i;
-	return ARRAY_SIZE(statuses);
-}
-
-unsigned http_status_of_slot(unsigned slot)
-{
-	return slot < ARRAY_SIZE(statuses) ? statuses[slot] : 0;
-}
+#include "api/auth/auth.h"
+#include "api/http/http_error.h"
+#include "api/http/request_body.h"
+#include "api/routes.h"
 
 void http_request_deinit(struct http_request *request)
 {
 	query_deinit(&request->query);
-}
-
-/* Refusals that are limits at work, by the word of the error. */
-static const struct {
-	const char *word, *limit;
-} refusals[] = {
-	{ "BodyTooLarge", "body_bytes" },
-	{ "UriTooLong", "url_bytes" },
-	{ "HeadersTooLarge", "header_bytes" },
-	{ "RateLimited", "requests_per_second" },
-	{ "TooManySessions", "running_sessions" },
-	{ "AgentBusy", "running_sessions_host" },
-	{ "LimitReached", "stored_items" },
-};
-_Static_assert(ARRAY_SIZE(refusals) <= API_REFUSALS_MAX, "a counter for each refusal");
-
-const char *http_refusal_name(unsigned index)
-{
-	return index < ARRAY_SIZE(refusals) ? refusals[index].limit : NULL;
-}
-
-static void count_refusal(struct api *api, const char *word)
-{
-	for (unsigned i = 0; i < ARRAY_SIZE(refusals); i++)
-		if (strcmp(refusals[i].word, word) == 0)
-			atomic_fetch_add(&api->counters.refusals[i], 1);
 }
 
 /* "host", "host:port", "[v6]:port" -> length of the host part. */
@@ -79,7 +39,8 @@ static bool host_is(const char *host, size_t len, const char *name)
 	return strlen(name) == len && strncasecmp(host, name, len) == 0;
 }
 
-/* Names that a page on another site cannot have: DNS rebinding reaches us with the attacker's name. */
+/* Names that a page on another site cannot have: DNS rebinding reaches us with the attacker's name.
+ */
 static bool host_allowed(const struct api *api, const char *host)
 {
 	size_t len = host_length(host);
@@ -102,8 +63,8 @@ static bool is_change(const char *method)
 	return strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
 }
 
-/* A target in absolute form names the host itself, and the Host header does not count (RFC 9112 3.2.2). What does not fit
- * or names a user stays as it is, and is refused. */
+/* A target in absolute form names the host itself, and the Host header does not count (RFC
+ * 9112 3.2.2). What does not fit or names a user stays as it is, and is refused. */
 static void take_host(struct http_request *request)
 {
 	const char *header = http_header(request, "Host");
@@ -120,15 +81,21 @@ static void take_host(struct http_request *request)
 	request->target = at[len] ? at + len : "/";
 }
 
-/* A browser says where a changing request comes from: only our own pages may. */
+/* A browser says where a request comes from: only our own pages may change something. A page of
+ * another site that only loads an image sends no Origin but Sec-Fetch-Site (W3C "Fetch Metadata"),
+ * which is "none" for what a person typed. */
 static int check_origin(const struct api *api, const struct http_request *request, struct err *err)
 {
 	const char *origin = http_header(request, "Origin");
+	const char *site = http_header(request, "Sec-Fetch-Site");
 	const char *at;
 
-	if (!origin || !is_change(request->method))
+	if (request->over_unix_socket ||
+	    (!is_change(request->method) && !(request->route->flags & ROUTE_STARTS)))
 		return 0;
-	at = strstr(origin, "://");
+	if (!origin && (!site || !strcmp(site, "same-origin") || !strcmp(site, "none")))
+		return 0;
+	at = origin ? strstr(origin, "://") : NULL;
 	if (at && request->host[0] && strcasecmp(at + 3, request->host) == 0)
 		return 0;
 	if (at && api->public_host && host_is(at + 3, host_length(at + 3), api->public_host))
@@ -137,7 +104,8 @@ static int check_origin(const struct api *api, const struct http_request *reques
 		       "requests that change something are refused from pages of another site");
 }
 
-static int check_envelope(const struct api *api, const struct http_request *request, struct err *err)
+static int check_envelope(const struct api *api, const struct http_request *request,
+			  struct err *err)
 {
 	size_t len = strlen(request->target);
 
@@ -159,7 +127,7 @@ static int check_envelope(const struct api *api, const struct http_request *requ
 	if (request->over_unix_socket)
 		return 0;
 	if (!request->host_count && request->may_lack_host)
-		return check_origin(api, request, err);
+		return 0;
 	if (!request->host_count || !request->host[0])
 		return err_set(err, EINVAL, "InvalidParam", "Host", "the Host header is required");
 	if (request->host_count > 1)
@@ -167,7 +135,7 @@ static int check_envelope(const struct api *api, const struct http_request *requ
 	if (!host_allowed(api, request->host))
 		return err_set(err, EACCES, "Forbidden", "Host",
 			       "this Host is not served; use localhost or set [server] public_url");
-	return check_origin(api, request, err);
+	return 0;
 }
 
 static bool media_is_json(const char *type)
@@ -201,11 +169,11 @@ static int check_body(const struct api *api, const struct http_request *request,
 
 static int take_tenant(struct http_request *request, struct err *err)
 {
-	const char *tenant = http_header(request, "X-Tenant-ID");
+	const char *field, *tenant = http_tenant_header(request, &field);
 
 	if (tenant && !parse_is_name(tenant))
-		return err_set(err, EINVAL, "InvalidParam", "X-Tenant-ID",
-			       "X-Tenant-ID must be 1 to 64 of A-Z a-z 0-9 . _ -");
+		return err_set(err, EINVAL, "InvalidParam", field,
+			       "%s must be 1 to 64 of A-Z a-z 0-9 . _ -", field);
 	(void)snprintf(request->tenant, sizeof(request->tenant), "%s", tenant ? tenant : "default");
 	return 0;
 }
@@ -225,7 +193,7 @@ static int find_route(struct http_call *call, size_t path_len)
 {
 	struct http_request *request = call->request;
 	char allow[64];
-	int rc = router_find(request->method, request->target, path_len, &request->route,
+	int rc = router_find(&route_table, request->method, request->target, path_len, &request->route,
 			     request->path, allow, call->err);
 
 	if (rc == -EPERM) {
@@ -250,6 +218,8 @@ static int run(struct http_call *call)
 	if (rc == 0)
 		rc = find_route(call, path_len);
 	if (rc == 0)
+		rc = check_origin(call->api, request, call->err);
+	if (rc == 0)
 		rc = take_tenant(request, call->err);
 	if (rc == 0 && !(request->route->flags & ROUTE_HTML))
 		rc = query_parse(query, request->route->params, clock_realtime_ns(),
@@ -271,7 +241,59 @@ static int run(struct http_call *call)
 	return rc;
 }
 
-/* What has other forms too is wanted as a page only by who says so. */
+static const char *no_header(void *ctx, const char *name)
+{
+	return NULL;
+}
+
+/* The role of the route decides; what concerns all tenants is nothing for callers of one. */
+static int check_role(const struct http_request *request, struct err *err)
+{
+	const struct route *route = request->route;
+
+	if (request->role >= route->role && !(request->bound && route->flags & ROUTE_HOST))
+		return 0;
+	return err_set(err, EACCES, "Forbidden", NULL, "this needs a key of a higher role");
+}
+
+/* struct http_call: ask */
+static int ask(const struct http_call *call, const char *method, const char *target,
+	       const char *body, struct buf *ret, struct err *err)
+{
+	size_t path_len = strcspn(target, "?");
+	struct http_request request = { .method = method,
+					.target = target,
+					.body = body ? body : "",
+					.body_len = body ? strlen(body) : 0,
+					.header = no_header,
+					.bound = call->request->bound,
+					.role = call->request->role,
+					.caller = call->request->caller };
+	cleanup_http_answer struct http_answer answer = { .body = { .max = HTTP_ANSWER_MAX } };
+	struct http_call inner = { .api = call->api, .request = &request, .answer = &answer, .err = err };
+	int rc;
+
+	memcpy(request.tenant, call->request->tenant, sizeof(request.tenant));
+	rc = find_route(&inner, path_len);
+	if (rc == 0)
+		rc = check_role(&request, err);
+	if (rc == 0)
+		rc = query_parse(target[path_len] ? target + path_len + 1 : NULL, request.route->params,
+				 clock_realtime_ns(), &request.query, err);
+	if (rc == 0)
+		rc = request.route->handler(&inner);
+	if (rc == 0 && answer.has_file)
+		rc = err_set(err, EFBIG, "LimitReached", NULL, "the answer would be too large");
+	if (rc == 0)
+		rc = answer.body.error;
+	if (rc == 0)
+		buf_add(ret, answer.body.data, answer.body.len);
+	query_deinit(&request.query);
+	buf_deinit(&inner.details);
+	return rc < 0 ? rc : ret->error;
+}
+
+/* A route that has other forms, too, answers with a page only if the request asks for HTML. */
 static bool wants_page(const struct http_request *request)
 {
 	const char *accept = http_header(request, "Accept");
@@ -308,19 +330,28 @@ static void write_error(struct http_call *call, int rc)
 	const struct http_error *error = http_error_of(call->err, rc);
 	struct http_answer *answer = call->answer;
 	bool family_c = http_error_is_family_c(call->request->target);
+	bool json = request_is_json(call->request);
 
 	http_answer_drop(answer);
 	answer->body.max = HTTP_ANSWER_MAX;
-	count_refusal(call->api, error->code);
+	api_count_refusal(call->api, error->code);
 	if (error->status == 401 && lead_to_sign_in(call)) {
 		answer->no_store = true;
 		return;
 	}
 	answer->status = error->status;
 	answer->no_store = true;
-	answer->content_type = http_error_content_type(family_c);
-	http_error_body(error, call->err, family_c, call->request->request_id,
-			call->details.len ? call->details.data : NULL, &answer->body);
+	if (http_is_connect(call->request->target)) {
+		answer->content_type = "application/json";
+		http_error_connect(error, call->err, &answer->body);
+	} else if (http_is_otlp(call->request->target)) {
+		answer->content_type = json ? "application/json" : "application/x-protobuf";
+		http_error_otlp(error, call->err, json, &answer->body);
+	} else {
+		answer->content_type = http_error_content_type(family_c);
+		http_error_body(error, call->err, family_c, call->request->request_id,
+				call->details.len ? call->details.data : NULL, &answer->body);
+	}
 	if (error->status == 401)
 		http_answer_header(answer, "WWW-Authenticate", "Bearer");
 	if (call->err->retry_after_s || error->status == 429 || error->status == 503)
@@ -358,7 +389,8 @@ static void finish(const struct http_request *request, struct http_answer *answe
 	struct buf *body = &answer->body;
 
 	/* A line for people at a terminal. */
-	if (body->len && body->data[body->len - 1] == '}' && !answer->no_compress)
+	if (body->len && body->data[body->len - 1] == '}' && !answer->no_compress &&
+	    answer->content_type && strstr(answer->content_type, "json"))
 		buf_add_char(body, '\n');
 	http_answer_header(answer, "X-Request-ID", "%s", request->request_id);
 	http_answer_header(answer, "X-Content-Type-Options", "nosniff");
@@ -370,7 +402,9 @@ static void finish(const struct http_request *request, struct http_answer *answe
 void api_dispatch(struct api *api, struct http_request *request, struct http_answer *answer)
 {
 	struct err err = { 0 };
-	struct http_call call = { .api = api, .request = request, .answer = answer, .err = &err };
+	struct http_call call = {
+		.api = api, .request = request, .answer = answer, .err = &err, .ask = ask
+	};
 	uint64_t begin_ns = clock_monotonic_ns();
 	unsigned index;
 	int rc;
@@ -386,7 +420,7 @@ void api_dispatch(struct api *api, struct http_request *request, struct http_ans
 		answer->status = 200;
 	finish(request, answer);
 	buf_deinit(&call.details);
-	index = request->route ? (unsigned)(request->route - routes) : API_ROUTES_MAX;
+	index = request->route ? (unsigned)(request->route - route_table.routes) : API_ROUTES_MAX;
 	atomic_fetch_add(&api->counters.requests[index][http_status_slot(answer->status)], 1);
 	atomic_fetch_add(&api->counters.handler_ns[index], clock_monotonic_ns() - begin_ns);
 }

@@ -6,9 +6,8 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
-#include "api/json_in.h"
+#include "api/http/json_in.h"
 #include "api/services_api.h"
-#include "api/session_json.h"
 
 #define LIMIT_DEFAULT 20
 #define LIMIT_MAX     100
@@ -63,7 +62,7 @@ int handle_findings(struct http_call *call)
 	return rc;
 }
 
-/* ---- checking now -------------------------------------------------------------------------------- */
+/* ---- checking now ---------------------------------------------------------------------------- */
 
 static int parse_check(const cJSON *body, const char **service, uint64_t *at_ns,
 		       struct json_warnings *warnings, struct err *err)
@@ -106,9 +105,10 @@ int handle_check_findings(struct http_call *call)
 	return 0;
 }
 
-/* ---- deployments ----------------------------------------------------------------------------------- */
+/* ---- deployments ----------------------------------------------------------------------------- */
 
-int deployments_json(struct http_call *call, struct json_out *json, const struct session_query *list)
+int deployments_json(struct http_call *call, struct json_out *json,
+		     const struct session_query *list)
 {
 	struct deployment_list deployments;
 	int rc = sessions_deployments(call->api->options.sessions, list->tenant, list->service,

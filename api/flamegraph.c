@@ -7,8 +7,8 @@
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
-#include "api/compress.h"
-#include "api/negotiate.h"
+#include "api/http/compress.h"
+#include "api/render/negotiate.h"
 #include "api/render/html.h"
 
 /* Clients add durations in whole seconds to times in milliseconds. */
@@ -50,7 +50,8 @@ static int parse_root(const char *text, struct render_options *options, struct e
 	return 0;
 }
 
-int flamegraph_value(const struct query *query, enum profile_type type, unsigned first, unsigned *ret, struct err *err)
+int flamegraph_value(const struct query *query, enum profile_type type, unsigned first,
+		     unsigned *ret, struct err *err)
 {
 	const struct profile_type_info *info = profile_type_info(type);
 	const char *value = query_text(query, "value", info->values[info->value_index].name);
@@ -62,26 +63,44 @@ int flamegraph_value(const struct query *query, enum profile_type type, unsigned
 	if (at == info->value_count) {
 		for (unsigned i = first; i < info->value_count; i++)
 			buf_printf(&known, "%s%s", i > first ? ", " : "", info->values[i].name);
-		return err_set(err, EINVAL, "InvalidParam", "value", "a %s profile has no value %.32s, only %s", info->word, value,
+		return err_set(err, EINVAL, "InvalidParam", "value",
+			       "a %s profile has no value %.32s, only %s", info->word, value,
 			       known.error ? "others" : known.data);
 	}
 	*ret = at;
 	return 0;
 }
 
+bool flamegraph_wants_details(const struct query *query)
+{
+	const char *frames = query_text(query, "frames", "names");
+
+	return strcmp(frames, "details") == 0 || strcmp(frames, "rawDetails") == 0;
+}
+
+bool flamegraph_wants_raw(const struct query *query)
+{
+	return strncmp(query_text(query, "frames", "names"), "raw", strlen("raw")) == 0;
+}
+
+int flamegraph_profile(const struct http_call *call, const char *id, struct profile **ret,
+		       struct err *err)
+{
+	return (flamegraph_wants_raw(&call->request->query) ? sessions_profile_raw :
+							      sessions_profile)(
+		call->api->options.sessions, call->request->tenant, id, ret, err);
+}
+
 static int parse_options(const struct query *query, const struct profile *p,
 			 struct render_options *options, struct err *err)
 {
 	const char *root = query_text(query, "root", NULL);
-	const char *frames = query_text(query, "frames", "names");
-	int rc = flamegraph_value(query, p->meta.type, profile_first_value(p->meta.source), &options->value_index, err);
+	int rc = flamegraph_value(query, p->meta.type, profile_first_value(p->meta.source),
+				  &options->value_index, err);
 
 	if (rc < 0)
 		return rc;
-	options->details = strcmp(frames, "details") == 0;
-	if (!options->details && strcmp(frames, "names") != 0)
-		return err_set(err, EINVAL, "InvalidParam", "frames",
-			       "query parameter frames must be names or details, not %.16s", frames);
+	options->details = flamegraph_wants_details(query);
 	options->max_nodes = (uint32_t)query_uint(query, "maxNodes", 0);
 	options->function = query_text(query, "function", NULL);
 	return root ? parse_root(root, options, err) : 0;
@@ -113,7 +132,8 @@ static int parse_where(const struct query *query, struct profile_filter *filter,
 	return 0;
 }
 
-static int check_span(const struct query *query, const struct flamegraph_span *span, struct err *err)
+static int check_span(const struct query *query, const struct flamegraph_span *span,
+		      struct err *err)
 {
 	static const char *const names[] = { "from", "to" };
 	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE];
@@ -135,7 +155,8 @@ static int check_span(const struct query *query, const struct flamegraph_span *s
 	return 0;
 }
 
-/* Of an io profile's calls only waits have times of their own: what they moved is summed up by seconds and places. */
+/* Only the waits of an io profile have times of their own; bytes and operations are summed by
+ * seconds and places. */
 static int check_timed_value(const struct query *query, const struct profile *p, struct err *err)
 {
 	const struct profile_type_info *info = profile_type_info(p->meta.type);
@@ -144,8 +165,10 @@ static int check_timed_value(const struct query *query, const struct profile *p,
 	if (p->meta.type != PROFILE_IO || !(query_has(query, "from") || query_has(query, "to")) ||
 	    strcmp(query_text(query, "value", main_value), main_value) == 0)
 		return 0;
-	return err_set(err, ENODATA, "DetailExpired", "value",
-		       "of an io profile only %s is known by time: ask for other values without from and to", main_value);
+	return err_set(
+		err, ENODATA, "DetailExpired", "value",
+		"of an io profile only %s is known by time: ask for other values without from and to",
+		main_value);
 }
 
 /* The part of @p that was asked for; a new reference. */
@@ -198,8 +221,8 @@ static void offer_file(struct http_answer *answer, const struct render_format *f
 			   format->extension);
 }
 
-int flamegraph_write(struct http_call *call, const struct profile *p, const struct render_options *options,
-		     render_fn *render, int level)
+int flamegraph_write(struct http_call *call, const struct profile *p,
+		     const struct render_options *options, render_fn *render, int level)
 {
 	struct http_answer *answer = call->answer;
 	struct gzip gzip;
@@ -315,8 +338,7 @@ int handle_flamegraph(struct http_call *call)
 	struct flamegraph_span span;
 	const struct http_request *request = call->request;
 	cleanup(profile) struct profile *p = NULL;
-	int rc = sessions_profile(call->api->options.sessions, request->tenant, request->path[0],
-				  &p, call->err);
+	int rc = flamegraph_profile(call, request->path[0], &p, call->err);
 
 	if (rc < 0)
 		return rc;

@@ -3,13 +3,14 @@
 
 #include <string.h>
 
-#include "agent/profile/goroutine_findings.h"
+#include "agent/profile/goroutine/goroutine_findings.h"
 #include "api/api_internal.h"
 #include "api/goroutines_api.h"
 
 #define LIMIT_DEFAULT 20
 
-/* ---- the sessions before ---------------------------------------------------------------------- */
+/* ---- the sessions before ----------------------------------------------------------------------
+ */
 
 /* Oldest first; the last is the one that is asked about and not owned. */
 struct series {
@@ -63,7 +64,8 @@ static void load_series(struct http_call *call, const struct side *side,
 		       side->label);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------ */
+/* ---- lists ------------------------------------------------------------------------------------
+ */
 
 static void leaks_json(struct json_out *json, const struct goroutine_findings *findings,
 		       const struct series *series, enum stack_frames frames)
@@ -92,7 +94,8 @@ static void leaks_json(struct json_out *json, const struct goroutine_findings *f
 	json_out_close(json, ']');
 }
 
-static void object_json(struct json_out *json, const struct profile *p, uint32_t process, uint32_t object)
+static void object_json(struct json_out *json, const struct profile *p, uint32_t process,
+			uint32_t object)
 {
 	if (process < p->process_count)
 		json_out_uint(json, "pid", p->processes[process].pid);

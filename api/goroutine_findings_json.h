@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a goroutine analysis says beyond the contract's members: suspected leaks over the service's last
- * sessions, waits that do not end, the longest waits, goroutines by label. */
+/* Writes the findings of a goroutine analysis as JSON. They are suspected leaks over the service's
+ * last sessions, waits that do not end, the longest waits, and goroutines by label. */
 #ifndef PROFD_API_GOROUTINE_FINDINGS_JSON_H
 #define PROFD_API_GOROUTINE_FINDINGS_JSON_H
 
-#include "agent/profile/goroutine_analysis.h"
-#include "api/json_out.h"
+#include "agent/profile/goroutine/goroutine_analysis.h"
+#include "api/http/json_out.h"
 #include "api/sides.h"
 
 /* Members of the object that is open in @json; nothing if there is no memory for them. */

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/profile_diff.h"
+#include "agent/profile/goroutine/profile_diff.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
+#include "api/flamegraph.h"
 #include "api/goroutine_findings_json.h"
-#include "api/json_in.h"
-#include "api/quality_json.h"
+#include "api/http/json_in.h"
+#include "api/render/quality_json.h"
 #include "api/render/render.h"
-#include "api/session_json.h"
 #include "api/sides.h"
 
 #define STACKS_DEFAULT 20
@@ -20,11 +20,18 @@
 #define DIFF_FUNCTIONS 1000 /* listed by POST /diff, largest change first */
 
 const struct query_spec analysis_params[] = {
-	{ .name = "limit", .type = QUERY_UINT, .min = 1, .max = STACKS_MAX, .about = "stacks listed" },
+	{ .name = "limit",
+	  .type = QUERY_UINT,
+	  .min = 1,
+	  .max = STACKS_MAX,
+	  .about = "stacks listed" },
 	{ .name = "system", .type = QUERY_BOOL, .about = "include the runtime's own goroutines" },
-	{ .name = "frames", .type = QUERY_WORD, .words = "names full details raw",
-	  .about = "full adds file and line, details all that is known of each frame, raw keeps the runtime's "
-		   "innermost frames" },
+	{ .name = "frames",
+	  .type = QUERY_WORD,
+	  .words = "names full details raw",
+	  .about =
+		  "full adds file and line, details all that is known of each frame, raw keeps the runtime's "
+		  "innermost frames" },
 	{ 0 },
 };
 
@@ -34,7 +41,7 @@ const struct query_spec diff_params[] = {
 	{ 0 },
 };
 
-/* ---- one stack ------------------------------------------------------------------------------------- */
+/* ---- one stack ------------------------------------------------------------------------------- */
 
 #define NO_BASE UINT64_MAX
 
@@ -112,7 +119,7 @@ static void counts_json(struct json_out *json, const char *name, const struct pr
 	json_out_close(json, '}');
 }
 
-/* ---- analysis -------------------------------------------------------------------------------------- */
+/* ---- analysis -------------------------------------------------------------------------------- */
 
 struct previous {
 	char id[SESSION_ID_SIZE]; /* "" = nothing to compare with */
@@ -125,7 +132,7 @@ static int count_goroutines(struct http_call *call, const char *id,
 	cleanup(profile) struct profile *p = NULL;
 	struct goroutine_analysis analysis = { 0 };
 	struct err err = { 0 };
-	int rc = sessions_profile(call->api->options.sessions, call->request->tenant, id, &p, &err);
+	int rc = flamegraph_profile(call, id, &p, &err);
 
 	if (rc == 0)
 		rc = goroutine_analysis_init(&analysis, p, options);
@@ -248,7 +255,7 @@ int handle_analysis(struct http_call *call)
 	return 0;
 }
 
-/* ---- diff ------------------------------------------------------------------------------------------ */
+/* ---- diff ------------------------------------------------------------------------------------ */
 
 enum diff_list { DIFF_NEW, DIFF_GROWN, DIFF_REMOVED };
 
@@ -352,23 +359,32 @@ int handle_diff(struct http_call *call)
 	return rc;
 }
 
-/* ---- flame graph as a string ----------------------------------------------------------------------- */
+/* ---- flame graph as a string ----------------------------------------------------------------- */
 
 const struct query_spec goroutine_flame_params[] = {
 	{ .name = "format", .type = QUERY_WORD, .words = "folded json svg html flame" },
-	{ .name = "frames", .type = QUERY_WORD, .words = "names details",
+	{ .name = "frames",
+	  .type = QUERY_WORD,
+	  .words = "names details",
 	  .about = "details: file, module, build-id, kind of each frame too (json)" },
 	/* Go's and those of other programs' threads. */
-	{ .name = "state", .type = QUERY_WORD, .flags = QUERY_EMPTY, .about = "empty: all",
-	  .words = "running runnable waiting syscall sleeping blocked stopped idle copystack preempted leaked dead" },
-	{ .name = "minCount", .type = QUERY_UINT, .min = 0, .max = UINT32_MAX,
+	{ .name = "state",
+	  .type = QUERY_WORD,
+	  .flags = QUERY_EMPTY,
+	  .about = "empty: all",
+	  .words = "running runnable waiting syscall sleeping blocked stopped idle copystack "
+		   "preempted leaked dead" },
+	{ .name = "minCount",
+	  .type = QUERY_UINT,
+	  .min = 0,
+	  .max = UINT32_MAX,
 	  .about = "leave out stacks that fewer goroutines share" },
 	{ .name = "system", .type = QUERY_BOOL, .about = "include the runtime's own goroutines" },
 	{ 0 },
 };
 
-/* Samples of @p whose stack holds at least @least, as a view that borrows everything else. Those of a stack stand
- * together. */
+/* Samples of @p whose stack holds at least @least, as a view that borrows everything else. Those of
+ * a stack stand together. */
 static int keep_large(const struct profile *p, uint64_t least, struct profile *view)
 {
 	unsigned value = profile_value_index(p);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stacks as a table (contract.md section 6): analysis, diff, and the flame graph of a goroutine session. */
+/* Handlers of goroutine sessions: analysis, diff and flame graph. */
 #ifndef PROFD_API_GOROUTINES_API_H
 #define PROFD_API_GOROUTINES_API_H
 
-#include "agent/profile/goroutine_analysis.h"
-#include "api/json_out.h"
-#include "api/router.h"
+#include "agent/profile/goroutine/goroutine_analysis.h"
+#include "api/http/json_out.h"
+#include "api/http/router.h"
 
-/* What ?frames= asks for; raw concerns which frames there are. */
+/* The forms of ?frames=. `raw` is separate: it says which frames there are. */
 enum stack_frames { STACK_FRAMES_NAMES, STACK_FRAMES_FULL, STACK_FRAMES_DETAILS };
 enum stack_frames stack_frames_of(const struct query *query);
 /* State, wait reason, frames and creator of @stack as members of the object that is open. */

@@ -6,11 +6,14 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/profile/outcome.h"
 #include "api/api_internal.h"
-#include "api/json_out.h"
-#include "api/push.h"
-#include "api/quality_json.h"
+#include "api/auth/auth.h"
+#include "api/http/json_out.h"
+#include "api/push/push.h"
+#include "api/render/quality_json.h"
 #include "api/render/render.h"
+#include "api/routes.h"
 
 int handle_healthz(struct http_call *call)
 {
@@ -20,7 +23,16 @@ int handle_healthz(struct http_call *call)
 	return 0;
 }
 
-/* Ready: the store answers. Without a collector (--no-collect, or while it restarts) reading still works. */
+/* A store's error names its host and its tables: only the administrator of the host sees it. */
+static const char *public_reason(const struct http_call *call, const struct sessions_health *health)
+{
+	if (health->store_ok || auth_is_owner(call->request))
+		return health->reason;
+	return "the store does not answer; the agent's log, and profctl doctor as root, say why";
+}
+
+/* Ready: the store answers. Without a collector (--no-collect, or while it restarts) reading still
+ * works. */
 int handle_readyz(struct http_call *call)
 {
 	struct json_out json = json_out_to(&call->answer->body);
@@ -32,7 +44,7 @@ int handle_readyz(struct http_call *call)
 	json_out_bool(&json, "store", health.store_ok);
 	json_out_bool(&json, "collector", health.collector_ok);
 	json_out_bool(&json, "symbolizer", health.symbolizer_ok);
-	json_out_text(&json, "reason", health.reason[0] ? health.reason : NULL);
+	json_out_text(&json, "reason", health.reason[0] ? public_reason(call, &health) : NULL);
 	json_out_close(&json, '}');
 	call->answer->status = health.store_ok ? 200 : 503;
 	call->answer->content_type = "application/json";
@@ -78,13 +90,13 @@ int handle_version(struct http_call *call)
 	json_out_uint(&json, "headerBytes", options->header_bytes);
 	json_out_uint(&json, "connections", options->connections);
 	json_out_close(&json, '}');
-	features_json(&json, options->features);
+	features_json(&json, options->features ? options->features() : NULL);
 	json_out_close(&json, '}');
 	call->answer->content_type = "application/json";
 	return 0;
 }
 
-/* ---- Prometheus text format 0.0.4 ------------------------------------------------------------------ */
+/* ---- Prometheus text format 0.0.4 ------------------------------------------------------------ */
 
 static void head(struct buf *out, const char *name, const char *type, const char *help)
 {
@@ -111,20 +123,20 @@ static void http_metrics(const struct api *api, struct buf *out)
 				buf_printf(out,
 					   "profd_http_requests_total{method=\"%s\",route=\"%s\","
 					   "code=\"%u\"} %" PRIu64 "\n",
-					   r < route_count ? routes[r].method : "",
-					   r < route_count ? routes[r].pattern : "none",
+					   r < route_table.count ? route_table.routes[r].method : "",
+					   r < route_table.count ? route_table.routes[r].pattern : "none",
 					   http_status_of_slot(s), count);
 		}
 	}
 	head(out, "profd_http_handler_seconds_total", "counter", "Time spent in handlers, by route.");
-	for (unsigned r = 0; r < route_count; r++) {
+	for (unsigned r = 0; r < route_table.count; r++) {
 		uint64_t ns = atomic_load(&counters->handler_ns[r]);
 
 		if (ns)
 			buf_printf(out,
 				   "profd_http_handler_seconds_total{method=\"%s\",route=\"%s\"} "
 				   "%.9f\n",
-				   routes[r].method, routes[r].pattern, (double)ns / 1e9);
+				   route_table.routes[r].method, route_table.routes[r].pattern, (double)ns / 1e9);
 	}
 	head(out, "profd_http_deadlines_total", "counter",
 	     "Connections ended because a phase of a request took too long.");
@@ -163,6 +175,7 @@ static void limit_metrics(const struct api *api, struct buf *out)
 		{ "connections", (double)options->connections },
 		{ "requests_per_second", options->requests_per_second },
 		{ "request_burst", options->request_burst },
+		{ "received_per_second", options->received_per_second },
 		{ "answer_bytes", HTTP_ANSWER_MAX },
 		{ "answer_files_bytes", (double)HTTP_FILES_MAX },
 	};
@@ -196,29 +209,31 @@ static void agent_metrics(const struct sessions_health *health, struct buf *out)
 	       (double)health->collector_cpu_ns / 1e9);
 	single(out, "profd_bpf_run_seconds_total", "counter", "Time inside the BPF programs.",
 	       (double)health->bpf_run_ns / 1e9);
-	head(out, "profd_bpf_program_run_seconds_total", "counter", "Time inside the BPF programs, by what they follow.");
+	head(out, "profd_bpf_program_run_seconds_total", "counter",
+	     "Time inside the BPF programs, by what they follow.");
 	for (size_t i = 0; i < SESSIONS_PROGRAMS; i++)
-		buf_printf(out, "profd_bpf_program_run_seconds_total{program=\"%s\"} %.9g\n", health->programs[i].what,
-			   (double)health->programs[i].run_ns / 1e9);
+		buf_printf(out, "profd_bpf_program_run_seconds_total{program=\"%s\"} %.9g\n",
+			   health->programs[i].what, (double)health->programs[i].run_ns / 1e9);
 	single(out, "profd_server_cpu_seconds_total", "counter", "CPU time of the server.",
 	       (double)health->server_cpu_ns / 1e9);
 	single(out, "profd_bpf_map_bytes", "gauge", "Memory of the BPF maps.",
 	       (double)health->map_bytes);
 	single(out, "profd_hung_file_readers", "gauge",
-	       "Children that hang at files, and threads at processes, that do not answer; at 16 of either no more are looked at.",
+	       "Children that hang at files, and threads at processes, that do not answer; at 16 "
+	       "of either no more are looked at.",
 	       health->hung_readers);
 }
 
-/* What all tenants together do and have. */
+/* The activity of all tenants together. */
 static void activity_metrics(const struct sessions_health *health, struct buf *out)
 {
 	single(out, "profd_samples_total", "counter", "Samples taken.", (double)health->samples);
 	head(out, "profd_stack_outcomes_total", "counter",
 	     "Stacks and samples that did not end in the plain way, by outcome.");
 	for (unsigned i = 0; i < PROFILE_OUTCOMES_MAX; i++)
-		if (outcome_name(i))
+		if (outcome_info(i))
 			buf_printf(out, "profd_stack_outcomes_total{outcome=\"%s\"} %" PRIu64 "\n",
-				   outcome_name(i), health->outcomes[i]);
+				   outcome_info(i)->name, health->outcomes[i]);
 	single(out, "profd_sessions_running", "gauge", "Sessions that run now.",
 	       health->running_sessions);
 	single(out, "profd_processes", "gauge", "Processes known.", health->processes);

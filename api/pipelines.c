@@ -8,10 +8,10 @@
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
-#include "api/json_out.h"
+#include "api/http/json_out.h"
 #include "api/profiling.h"
 #include "api/render/render.h"
-#include "api/sessions_b.h"
+#include "api/sessions_api.h"
 
 #define DURATION_DEFAULT_S 30
 #define RATE_HZ		   1000 /* samply's default, which users of this call are used to */
@@ -53,7 +53,7 @@ static int unknown_pipeline(struct http_call *call)
 		       "Unknown pipeline name '%.200s'", call->request->path[0]);
 }
 
-/* ---- the service ----------------------------------------------------------------------------------- */
+/* ---- the service ----------------------------------------------------------------------------- */
 
 struct pipeline {
 	char selector[SERVICE_NAME_SIZE]; /* the service, or pid:<n> */
@@ -86,7 +86,7 @@ static int choose_instance(struct http_call *call, struct service_info *service,
 	return 0;
 }
 
-/* What a pipeline without a process is: 0 = known, of an instance that was. */
+/* A pipeline without a live process: 0 if an earlier instance of it is known. */
 static int check_stopped(struct http_call *call)
 {
 	int rc = sessions_service_is_stored(call->api->options.sessions, call->request->tenant,
@@ -125,7 +125,7 @@ static int find_pipeline(struct http_call *call, struct pipeline *ret)
 	return rc == -ENOENT && !call->err->code ? check_stopped(call) : rc;
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------ */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static bool is_marked(const struct session_info *info, const char *mark)
 {
@@ -182,7 +182,7 @@ static int find_runs(struct http_call *call, const struct pipeline *pipeline, st
 	return 0;
 }
 
-/* ---- start ----------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static int not_running(struct http_call *call)
 {
@@ -192,7 +192,7 @@ static int not_running(struct http_call *call)
 		       call->request->path[0]);
 }
 
-/* What the session layer said, in this family's words. */
+/* Translates an error of the session layer into this family's words. */
 static int translate(struct http_call *call, int rc)
 {
 	const char *word = call->err->word ? call->err->word : "";
@@ -236,8 +236,9 @@ static int confirm_start(struct http_call *call, const char *id)
 	} else if (rc == -ETIMEDOUT) {
 		bool stopped;
 
-		/* Who was told that it failed may start another. */
-		(void)!sessions_delete(call->api->options.sessions, call->request->tenant, id, &stopped, call->err);
+		/* The client was told that the profile failed, and may start another one. */
+		(void)!sessions_delete(call->api->options.sessions, call->request->tenant, id,
+				       &stopped, call->err);
 		say_details(call, "cause", "sampling did not begin within 5 s");
 		rc = err_set(call->err, EIO, "SamplyProfilingFailure", NULL,
 			     "failed to profile the pipeline using samply");
@@ -284,7 +285,7 @@ int handle_samply_start(struct http_call *call)
 	return rc;
 }
 
-/* ---- get ------------------------------------------------------------------------------------------- */
+/* ---- get ------------------------------------------------------------------------------------- */
 
 static int send_file(struct http_call *call, const struct session_info *info)
 {
@@ -343,7 +344,7 @@ int handle_samply_get(struct http_call *call)
 	return rc;
 }
 
-/* ---- pipelines ------------------------------------------------------------------------------------- */
+/* ---- pipelines ------------------------------------------------------------------------------- */
 
 static void pipeline_json(struct json_out *json, const struct service_info *service)
 {

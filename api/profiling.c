@@ -26,7 +26,7 @@
 #define LIST_TOP_DEFAULT   5
 #define LIST_TOP_BUDGET_NS (500 * NS_PER_MS)
 
-/* ---- start ---------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static int parse_labels(const cJSON *body, struct session_label *labels, uint32_t *ret_count,
 			struct err *err)
@@ -105,12 +105,13 @@ static int parse_start(const cJSON *body, struct session_request *request,
 	request->rate_hz = (uint32_t)rate_hz;
 	request->wait_s = (uint32_t)wait_s;
 	request->labels = labels;
-	if ((request->type == PROFILE_MEMORY || request->type == PROFILE_GOROUTINE) &&
+	if (!profile_type_info(request->type)->rate &&
 	    cJSON_GetObjectItemCaseSensitive(body, "sampleRate"))
 		json_warn(warnings, "sampleRate is ignored for %s: it shows the state at the end",
 			  profile_type_info(request->type)->word);
 	json_in_unknown(body,
-			"service profileType durationSeconds sampleRate waitSeconds kernelLocks wakers paths children labels",
+			"service profileType durationSeconds sampleRate waitSeconds kernelLocks "
+			"wakers paths children labels",
 			warnings);
 	return 0;
 }
@@ -160,15 +161,29 @@ int handle_start(struct http_call *call)
 	return 0;
 }
 
-/* ---- one ------------------------------------------------------------------------------------------ */
+/* ---- one ------------------------------------------------------------------------------------- */
 
 const struct query_spec get_profile_params[] = {
-	{ .name = "top", .type = QUERY_UINT, .min = 0, .max = TOP_FUNCTIONS_MAX,
+	{ .name = "top",
+	  .type = QUERY_UINT,
+	  .min = 0,
+	  .max = TOP_FUNCTIONS_MAX,
 	  .about = "most functions listed" },
-	{ .name = "value", .type = QUERY_TEXT, .min = 1, .max = 32,
-	  .about = "which of the type's values topFunctions, totalValue and unit show, such as samples or bytes" },
-	{ .name = "breakdown", .type = QUERY_WORDS, .words = BREAKDOWN_WORDS,
-	  .about = "also sum by those of them that have many values: pid, tid, goid, path, waitObject" },
+	{ .name = "value",
+	  .type = QUERY_TEXT,
+	  .min = 1,
+	  .max = 32,
+	  .about =
+		  "which of the type's values topFunctions, totalValue and unit show, such as samples or bytes" },
+	{ .name = "breakdown",
+	  .type = QUERY_WORDS,
+	  .words = BREAKDOWN_WORDS,
+	  .about =
+		  "also sum by those of them that have many values: pid, tid, goid, path, waitObject" },
+	{ .name = "frames",
+	  .type = QUERY_WORD,
+	  .words = "names raw",
+	  .about = "raw: with the interpreter's own functions, whose time else is the Python functions'" },
 	{ 0 },
 };
 
@@ -181,8 +196,7 @@ static int optional_profile(struct http_call *call, const struct session_info *i
 
 	if (info->status == SESSION_FAILED)
 		return 0;
-	rc = sessions_profile(call->api->options.sessions, call->request->tenant, info->id, ret,
-			      &err);
+	rc = flamegraph_profile(call, info->id, ret, &err);
 	if (rc == 0 || info->status == SESSION_RUNNING ||
 	    (err.word && strcmp(err.word, "SessionFailed") == 0))
 		return 0;
@@ -207,7 +221,8 @@ int handle_get_profile(struct http_call *call)
 
 	if (rc < 0)
 		return rc;
-	rc = flamegraph_value(&request->query, info.type, profile_first_value(info.source), &value, call->err);
+	rc = flamegraph_value(&request->query, info.type, profile_first_value(info.source), &value,
+			      call->err);
 	if (rc == 0)
 		rc = optional_profile(call, &info, &p);
 	if (rc == 0) {
@@ -248,7 +263,7 @@ int handle_delete_profile(struct http_call *call)
 	return 0;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 #define LIST_PARAMS \
 	{ .name = "service", .type = QUERY_TEXT, .min = 1, .max = SERVICE_NAME_SIZE - 1 }, \

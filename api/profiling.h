@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Family A (contract.md section 5): start, read, delete, list. */
+/* Handlers below /profiling: start, read, delete and list sessions. */
 #ifndef PROFD_API_PROFILING_H
 #define PROFD_API_PROFILING_H
 
-#include "api/router.h"
+#include "api/http/router.h"
 
 http_handler_fn handle_start, handle_get_profile, handle_delete_profile, handle_history;
 

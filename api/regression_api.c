@@ -4,15 +4,14 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/ulid.h"
-#include "agent/profile/regression_check.h"
+#include "agent/profile/compare/regression_check.h"
 #include "agent/session/history.h"
 #include "agent/store/store.h"
 #include "api/api_internal.h"
 #include "api/baselines_api.h"
 #include "api/compare_api.h"
-#include "api/json_in.h"
-#include "api/quality_json.h"
-#include "api/session_json.h"
+#include "api/http/json_in.h"
+#include "api/render/quality_json.h"
 #include "api/sides.h"
 
 #define KIND	     "report"
@@ -110,7 +109,7 @@ static void report_json(struct json_out *json, const char *id, const struct side
 	json_out_close(json, '}');
 }
 
-/* ---- kept reports ---------------------------------------------------------------------------------- */
+/* ---- kept reports ---------------------------------------------------------------------------- */
 
 struct oldest {
 	char id[REPORT_ID_SIZE];
@@ -172,7 +171,7 @@ int handle_get_report(struct http_call *call)
 	return 0;
 }
 
-/* ---- check ----------------------------------------------------------------------------------------- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 /* The gate's first side is a baseline; its label is what people call it. */
 static int baseline_label(struct http_call *call, const char *id, char *out, size_t size)

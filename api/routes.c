@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The route table; openapi.yaml must describe exactly these (tests/unit/test_openapi.c). A path of literals
- * stands before patterns that would also match it. */
+/* The route table; openapi.yaml must describe exactly these (tests/unit/test_openapi.c). A path of
+ * literals stands before patterns that would also match it. */
 #include "api/admin_api.h"
 #include "api/baselines_api.h"
 #include "api/compare_api.h"
@@ -9,17 +9,21 @@
 #include "api/findings_api.h"
 #include "api/flamegraph.h"
 #include "api/goroutines_api.h"
-#include "api/keys.h"
-#include "api/links.h"
+#include "api/grafana/querier.h"
+#include "api/auth/keys.h"
+#include "api/auth/links.h"
+#include "api/mcp/mcp.h"
 #include "api/meta.h"
 #include "api/pages.h"
 #include "api/pipelines.h"
 #include "api/profiling.h"
-#include "api/router.h"
+#include "api/receive/receive.h"
+#include "api/http/router.h"
+#include "api/routes.h"
 #include "api/services_api.h"
-#include "api/sessions_b.h"
-#include "api/sign_in.h"
-#include "api/static_files.h"
+#include "api/sessions_api.h"
+#include "api/auth/sign_in.h"
+#include "api/http/static_files.h"
 #include "api/views_api.h"
 #include "api/windows_api.h"
 
@@ -30,7 +34,7 @@
 #define PROFILE HTTP_ROLE_PROFILE
 #define ADMIN	HTTP_ROLE_ADMIN
 
-const struct route routes[] = {
+static const struct route routes[] = {
 	/* family A */
 	{ "GET", A "/services", handle_services, services_params, READ, 0 },
 	{ "POST", A "/profiling/start", handle_start, NULL, PROFILE, ROUTE_JSON },
@@ -76,14 +80,24 @@ const struct route routes[] = {
 	  samply_start_params, PROFILE, 0 },
 	{ "GET", "/v0/pipelines/{pipeline_name}/samply_profile", handle_samply_get,
 	  samply_get_params, READ, 0 },
-	{ "GET", "/v0/pipelines/{pipeline_name}/heap_profile", handle_heap_profile, NULL, PROFILE, 0 },
+	{ "GET", "/v0/pipelines/{pipeline_name}/heap_profile", handle_heap_profile, NULL, PROFILE,
+	  ROUTE_STARTS },
 	/* pull, as from a Go program */
-	{ "GET", "/debug/pprof/profile", handle_debug_cpu, debug_params, PROFILE, 0 },
-	{ "GET", "/debug/pprof/heap", handle_debug_heap, debug_params, PROFILE, 0 },
-	{ "GET", "/debug/pprof/allocs", handle_debug_allocs, debug_params, PROFILE, 0 },
-	{ "GET", "/debug/pprof/block", handle_debug_block, debug_params, PROFILE, 0 },
-	{ "GET", "/debug/pprof/mutex", handle_debug_mutex, debug_params, PROFILE, 0 },
-	{ "GET", "/debug/pprof/goroutine", handle_debug_goroutine, debug_params, PROFILE, 0 },
+	{ "GET", "/debug/pprof/profile", handle_debug_cpu, debug_params, PROFILE, ROUTE_STARTS },
+	{ "GET", "/debug/pprof/heap", handle_debug_heap, debug_params, PROFILE, ROUTE_STARTS },
+	{ "GET", "/debug/pprof/allocs", handle_debug_allocs, debug_params, PROFILE, ROUTE_STARTS },
+	{ "GET", "/debug/pprof/block", handle_debug_block, debug_params, PROFILE, ROUTE_STARTS },
+	{ "GET", "/debug/pprof/mutex", handle_debug_mutex, debug_params, PROFILE, ROUTE_STARTS },
+	{ "GET", "/debug/pprof/goroutine", handle_debug_goroutine, debug_params, PROFILE,
+	  ROUTE_STARTS },
+	/* what Grafana reads */
+	{ "POST", "/querier.v1.QuerierService/{call}", handle_querier, NULL, READ, ROUTE_BODY },
+	/* profiles that programs send */
+	{ "POST", "/ingest", handle_ingest, ingest_params, PROFILE, ROUTE_BODY },
+	{ "POST", "/v1development/profiles", handle_otlp_profiles, NULL, PROFILE, ROUTE_BODY },
+	{ "POST", "/push.v1.PusherService/Push", handle_push, NULL, PROFILE, ROUTE_BODY },
+	/* assistants */
+	{ "POST", "/mcp", handle_mcp, NULL, READ, ROUTE_JSON },
 	/* keys and links */
 	{ "POST", "/api/v1/keys", handle_create_key, NULL, ADMIN, ROUTE_JSON },
 	{ "GET", "/api/v1/keys", handle_list_keys, NULL, ADMIN, 0 },
@@ -117,4 +131,4 @@ const struct route routes[] = {
 	{ "GET", "/ui/{folder}/{file}", handle_static_file, NULL, READ, ROUTE_OPEN },
 };
 
-const unsigned route_count = sizeof(routes) / sizeof(routes[0]);
+const struct route_table route_table = { routes, sizeof(routes) / sizeof(routes[0]) };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One thread per connection, because some calls block by contract (POST /sessions, /debug/pprof/profile)
- * and must not hold up others; the connection limit bounds the threads. libmicrohttpd parses requests; what it
- * does beyond that is switched off: no unescaping (it would cut a path at %00), no idle timeout. */
+/* One thread per connection, because some calls block by contract (POST /sessions,
+ * /debug/pprof/profile) and must not hold up others; the connection limit bounds the threads.
+ * libmicrohttpd parses requests; what it does beyond that is switched off: no unescaping (it would
+ * cut a path at %00), no idle timeout. */
 #include "api/server.h"
 
 #include <errno.h>
 #include <microhttpd.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -15,21 +15,30 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
-#include "api/compress.h"
-#include "api/connections.h"
-#include "api/negotiate.h"
+#include "api/http/compress.h"
+#include "api/http/connections.h"
+#include "api/render/negotiate.h"
 
 #define THREAD_STACK_BYTES (512u << 10)
 /* GnuTLS's defaults still speak what RFC 8996 retires. */
 #define TLS_PRIORITIES "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
-/* Beyond url_bytes and header_bytes, so that we and not the library refuse what is moderately too large. */
+/* Beyond url_bytes and header_bytes, so that we and not the library refuse what is moderately too
+ * large. */
 #define POOL_SLACK_BYTES (64u << 10)
-/* A body over the limit is read to its end up to here, so that the client gets to see the answer. */
+/* A body over the limit is read to its end up to here, so that the client gets to see the answer.
+ */
 #define DRAIN_MAX_BYTES (16u << 20)
 #define COMPRESS_MIN_BYTES 1024
-/* Beyond its limit the library closes connections unheard, and it counts those, too, that were shut down and whose
- * threads have not ended yet. */
+/* Beyond its limit the library closes connections unheard, and it counts those, too, that were shut
+ * down and whose threads have not ended yet. */
 #define LEAVING_MOST 128u
+/* Connections of the Unix socket, beside those of the network: whoever pins all of these cannot
+ * keep root from stopping the profiler. */
+#define SOCKET_PLACES 64u
+/* At a stop, a connection that the library is just accepting is known ACCEPTED_NS later. A client
+ * that has connected, or was answered, sends its request within SILENT_NS. */
+#define ACCEPTED_NS (20 * NS_PER_MS)
+#define SILENT_NS   (2 * NS_PER_S)
 
 struct listener {
 	struct server *server;
@@ -42,7 +51,6 @@ struct server {
 	struct api *api;
 	struct connections *connections;
 	struct listener listeners[2];
-	atomic_uint active; /* exchanges between dispatch and the end of their answer */
 };
 
 /* One request on a connection. */
@@ -56,7 +64,6 @@ struct exchange {
 	bool is_http10;
 	uint64_t file_bytes; /* of an answer in a file, counted in api->answer_files */
 	bool headers_done;
-	bool counted;
 };
 
 static struct connection *connection_of(struct MHD_Connection *mhd)
@@ -90,7 +97,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
 	}
 }
 
-/* Of this thread, from its first request line on. */
+/* The connection that this thread serves, from the first request line on. */
 static _Thread_local struct connection *speaking;
 
 /* Called with the raw request line's target as soon as it is complete. */
@@ -124,8 +131,6 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 
 	(void)code;
 	if (exchange) {
-		if (exchange->counted)
-			atomic_fetch_sub(&listener->server->active, 1);
 		atomic_fetch_sub(&listener->server->api->answer_files, exchange->file_bytes);
 		free(exchange->target);
 		buf_deinit(&exchange->body);
@@ -145,7 +150,8 @@ static size_t no_unescape(void *cls, struct MHD_Connection *mhd, char *text)
 	return strlen(text);
 }
 
-/* What the library says, in the thread of the connection, just before it refuses a request with a page of its own. */
+/* Called by libmicrohttpd in the connection's thread, just before it refuses a request with a page
+ * of its own. */
 #define LIBRARY_REFUSES "Error processing request (HTTP response code is %u ('%s'))"
 
 static void refuse_for_library(struct server *server, unsigned status, const char *page)
@@ -158,9 +164,11 @@ static void refuse_for_library(struct server *server, unsigned status, const cha
 	else if (status == MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE)
 		(void)err_set(&err, E2BIG, "HeadersTooLarge", NULL, "the header block is larger than accepted");
 	else if (status == MHD_HTTP_BAD_REQUEST && length)
-		(void)err_set(&err, EINVAL, "InvalidParam", "Content-Length", "Content-Length must be a number of bytes");
+		(void)err_set(&err, EINVAL, "InvalidParam", "Content-Length",
+			      "Content-Length must be a number of bytes");
 	else if (status == MHD_HTTP_BAD_REQUEST && chunks)
-		(void)err_set(&err, EINVAL, "InvalidParam", "Transfer-Encoding", "the chunks of the body are malformed");
+		(void)err_set(&err, EINVAL, "InvalidParam", "Transfer-Encoding",
+			      "the chunks of the body are malformed");
 	else if (status == MHD_HTTP_BAD_REQUEST)
 		(void)err_set(&err, EINVAL, "InvalidParam", NULL, "the headers are not well-formed HTTP");
 	else
@@ -202,34 +210,19 @@ static const char *find_header(void *ctx, const char *name)
 	return MHD_lookup_connection_value(ctx, MHD_HEADER_KIND, name);
 }
 
-/* The address without its port; of IPv6 the network of 64 bits that one customer usually has. */
-static uint64_t hash_address(int fd)
-{
-	struct sockaddr_storage address = { 0 };
-	socklen_t len = sizeof(address);
-
-	if (getpeername(fd, (struct sockaddr *)&address, &len) < 0)
-		return 0;
-	if (address.ss_family == AF_INET6)
-		return hash_bytes(&((struct sockaddr_in6 *)(void *)&address)->sin6_addr, 8, 1);
-	return hash_bytes(&((struct sockaddr_in *)(void *)&address)->sin_addr, 4, 2);
-}
-
 static void set_peer(const struct listener *listener, const struct connection *connection,
 		     struct http_request *request)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (!listener->unix_socket) {
-		request->peer = hash_address(connection_fd(connection));
+	request->peer = connection_group(connection);
+	if (!listener->unix_socket)
 		return;
-	}
 	request->over_unix_socket = true;
 	request->peer_uid = UINT32_MAX;
 	if (getsockopt(connection_fd(connection), SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
 		request->peer_uid = peer.uid;
-	request->peer = hash_bytes(&request->peer_uid, sizeof(request->peer_uid), 3);
 }
 
 static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answer)
@@ -242,7 +235,8 @@ static void compress_answer(struct MHD_Connection *mhd, struct http_answer *answ
 	http_answer_header(answer, "Vary", "Accept-Encoding");
 	if (!negotiate_gzip(accepted))
 		return;
-	if (compress_gzip(answer->body.data, answer->body.len, 1, &packed) < 0) {
+	if ((answer->literal ? compress_literal(answer->literal, &packed)
+			     : compress_gzip(answer->body.data, answer->body.len, 1, &packed)) < 0) {
 		buf_deinit(&packed);
 		return;
 	}
@@ -287,6 +281,9 @@ static enum MHD_Result queue_answer(struct server *server, struct MHD_Connection
 	for (unsigned i = 0; i < answer->header_count; i++)
 		(void)MHD_add_response_header(response, answer->headers[i].name,
 					      answer->headers[i].value);
+	/* The next request of this client goes to the next server. */
+	if (atomic_load(&server->api->stopping))
+		(void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	atomic_fetch_add(&server->api->counters.bytes_out, sent);
 	queued = MHD_queue_response(mhd, answer->status, response);
 	MHD_destroy_response(response);
@@ -313,8 +310,6 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 	enum MHD_Result queued;
 
 	connections_enter(server->connections, connection, CONNECTION_HANDLER, false);
-	atomic_fetch_add(&server->active, 1);
-	exchange->counted = true;
 	set_peer(listener, connection, &request);
 	api_dispatch(server->api, &request, &answer);
 	http_request_deinit(&request);
@@ -328,8 +323,8 @@ static enum MHD_Result answer_exchange(struct listener *listener, struct MHD_Con
 	return queued;
 }
 
-/* True when the body need not be waited for: the client said how large it is and asks first, or it is far
- * beyond what is read to its end. */
+/* True when the body need not be waited for: the client said how large it is and asks first, or it
+ * is far beyond what is read to its end. */
 static bool refuse_early(const struct server *server, struct MHD_Connection *mhd,
 			 struct exchange *exchange)
 {
@@ -431,7 +426,8 @@ static int listener_start(struct server *server, struct listener *listener, int 
 			MHD_USE_ITC | MHD_USE_ERROR_LOG | (listener->tls ? MHD_USE_TLS : 0u),
 		0, NULL, NULL, on_request, listener, MHD_OPTION_EXTERNAL_LOGGER, on_log, server,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)options->connections + LEAVING_MOST, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
+		(unix_socket ? SOCKET_PLACES : (unsigned)options->connections) + LEAVING_MOST,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,
 		on_completed, listener, MHD_OPTION_URI_LOG_CALLBACK, on_target, listener,
 		MHD_OPTION_UNESCAPE_CALLBACK, no_unescape, NULL, MHD_OPTION_THREAD_STACK_SIZE,
@@ -461,6 +457,7 @@ int server_start(struct api *api, struct server **ret, struct err *err)
 		.expired = on_expired,
 		.shed = on_shed,
 		.most = options->connections,
+		.most_local = SOCKET_PLACES,
 		.ctx = &api->counters,
 	};
 	int rc;
@@ -499,7 +496,9 @@ void server_stop(struct server *server, uint64_t grace_ns)
 	for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++)
 		if (server->listeners[i].daemon && server->listeners[i].fd >= 0)
 			(void)MHD_quiesce_daemon(server->listeners[i].daemon);
-	while (atomic_load(&server->active) > 0 && clock_monotonic_ns() < end_ns)
+	clock_sleep_ns(grace_ns < ACCEPTED_NS ? grace_ns : ACCEPTED_NS);
+	while (clock_monotonic_ns() < end_ns &&
+	       connections_awaiting(server->connections, SILENT_NS) > 0)
 		clock_sleep_ns(5 * NS_PER_MS);
 	for (unsigned i = 0; i < ARRAY_SIZE(server->listeners); i++) {
 		if (server->listeners[i].daemon)

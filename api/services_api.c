@@ -4,7 +4,7 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
-#include "api/json_out.h"
+#include "api/http/json_out.h"
 #include "api/session_json.h"
 
 #define HOUR_S	   3600
@@ -33,12 +33,13 @@ const char *service_asked(struct http_call *call, const char *name)
 	return query_text(query, name, NULL);
 }
 
-/* CPUs over the last whole hour of minutes; null where nothing was taken. A service without history has no
- * line at all. */
+/* CPUs over the last whole hour of minutes; null where nothing was taken. A service without history
+ * has no line at all. */
 static void sparkline_json(struct http_call *call, struct json_out *json, const char *service)
 {
 	uint64_t count = query_uint(&call->request->query, "points", POINTS_MAX);
-	uint64_t step_s = (HOUR_S / count + 59) / 60 * 60, end_s = clock_realtime_ns() / NS_PER_S / 60 * 60;
+	uint64_t step_s = (HOUR_S / count + 59) / 60 * 60,
+		 end_s = clock_realtime_ns() / NS_PER_S / 60 * 60;
 	const struct history_window window = {
 		.tenant = call->request->tenant,
 		.service = service,
@@ -77,8 +78,11 @@ static void sparkline_json(struct http_call *call, struct json_out *json, const 
 /* However old it is, and however many of other services are newer. */
 static void last_profile_json(struct http_call *call, struct json_out *json, const char *service)
 {
-	const struct session_query query = { .tenant = call->request->tenant, .service = service, .type = -1,
-					     .status = -1, .limit = 1 };
+	const struct session_query query = { .tenant = call->request->tenant,
+					     .service = service,
+					     .type = -1,
+					     .status = -1,
+					     .limit = 1 };
 	struct session_list list = { 0 };
 	struct err err = { 0 };
 
@@ -105,6 +109,11 @@ static void service_json(struct http_call *call, struct json_out *json,
 	json_out_bool(json, "inferred", service->inferred);
 	json_out_text(json, "runtime", service->runtime);
 	json_out_text(json, "containerId", service->container_id[0] ? service->container_id : NULL);
+	json_out_text(json, "container", service->container[0] ? service->container : NULL);
+	json_out_text(json, "image", service->image[0] ? service->image : NULL);
+	json_out_text(json, "pod", service->pod[0] ? service->pod : NULL);
+	json_out_text(json, "namespace", service->namespace[0] ? service->namespace : NULL);
+	json_out_text(json, "workload", service->workload[0] ? service->workload : NULL);
 	json_out_text(json, "systemdUnit", service->unit[0] ? service->unit : NULL);
 	json_out_real(json, "cpus", service->cpus, 4);
 	json_out_open(json, "processes", '[');

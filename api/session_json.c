@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/heap_leaks.h"
-#include "agent/profile/interval.h"
+#include "agent/profile/memory/heap_leaks.h"
+#include "agent/profile/memory/interval.h"
+#include "agent/profile/own_functions.h"
 #include "api/api_internal.h"
 #include "api/breakdown.h"
-#include "api/links.h"
-#include "api/quality_json.h"
+#include "api/auth/links.h"
+#include "api/render/quality_json.h"
 #include "api/render/render.h"
 
 #define LEAKS_SHOWN 20u
@@ -37,17 +38,8 @@ int session_status_from(const char *word, int *ret)
 	return -EINVAL;
 }
 
-void warnings_json(struct json_out *json, const struct json_warnings *warnings)
-{
-	if (!warnings || !warnings->count)
-		return;
-	json_out_open(json, "warnings", '[');
-	for (unsigned i = 0; i < warnings->count; i++)
-		json_out_text(json, NULL, warnings->text[i]);
-	json_out_close(json, ']');
-}
-
-static void module_json(struct json_out *json, const struct profile *p, const struct profile_frame *frame)
+static void module_json(struct json_out *json, const struct profile *p,
+			const struct profile_frame *frame)
 {
 	const struct profile_mapping *mapping = &p->mappings[frame->mapping];
 	char build_id[RENDER_BUILD_ID_SIZE];
@@ -64,8 +56,9 @@ static void interval_json(struct json_out *json, const struct profile_interval *
 	json_out_close(json, ']');
 }
 
-int function_rows_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
-		       const struct profile_function_row *rows, size_t count, bool sample_count_as_text)
+int function_rows_json(struct json_out *json, const char *name, const struct profile *p,
+		       unsigned value_index, const struct profile_function_row *rows, size_t count,
+		       bool sample_count_as_text)
 {
 	cleanup_free uint32_t *frames = sample_count_as_text ? NULL : profile_function_frames(p);
 	int64_t total = p->totals[value_index];
@@ -104,8 +97,8 @@ int function_rows_json(struct json_out *json, const char *name, const struct pro
 	return 0;
 }
 
-int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
-		       uint32_t top, bool sample_count_as_text)
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+		       unsigned value_index, uint32_t top, bool sample_count_as_text)
 {
 	cleanup_free struct profile_function_row *rows = NULL;
 	size_t count = 0;
@@ -116,7 +109,8 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 					   sample_count_as_text);
 }
 
-static void process_json(struct json_out *json, uint32_t pid, uint64_t started_at_ns, const char *exe, int64_t value)
+static void process_json(struct json_out *json, uint32_t pid, uint64_t started_at_ns,
+			 const char *exe, int64_t value)
 {
 	json_out_open(json, NULL, '{');
 	json_out_uint(json, "pid", pid);
@@ -127,17 +121,18 @@ static void process_json(struct json_out *json, uint32_t pid, uint64_t started_a
 }
 
 /* Nothing of a span is stored but its windows: its processes are those of its profile. */
-static void processes_json(struct json_out *json, const struct session_info *info, const struct profile *p)
+static void processes_json(struct json_out *json, const struct session_info *info,
+			   const struct profile *p)
 {
 	const bool of_profile = p && info->continuous && !info->process_count;
 
 	json_out_open(json, "processes", '[');
 	for (uint32_t i = 0; of_profile && i < p->process_count; i++)
-		process_json(json, p->processes[i].pid, p->processes[i].started_at_ns, profile_string(p, p->processes[i].exe),
-			     p->processes[i].value);
+		process_json(json, p->processes[i].pid, p->processes[i].started_at_ns,
+			     profile_string(p, p->processes[i].exe), p->processes[i].value);
 	for (uint32_t i = 0; !of_profile && i < info->process_count; i++)
-		process_json(json, info->processes[i].pid, info->processes[i].started_at_ns, info->processes[i].exe,
-			     info->processes[i].value);
+		process_json(json, info->processes[i].pid, info->processes[i].started_at_ns,
+			     info->processes[i].exe, info->processes[i].value);
 	json_out_close(json, ']');
 }
 
@@ -163,9 +158,47 @@ static void times_json(struct json_out *json, const struct session_info *info)
 	json_out_uint(json, "requestedDurationSeconds", info->requested_duration_s);
 }
 
-/* The table of a large profile takes ten milliseconds; the same ones are shown again and again. */
-static int kept_functions_json(struct json_out *json, struct api *api, const struct profile *p,
-			       unsigned value_index, uint32_t top)
+static int own_functions_json(struct json_out *json, const struct profile *p, unsigned value_index,
+			      uint32_t top)
+{
+	cleanup_free struct own_function *rows = NULL;
+	const double percent = p->totals[value_index] ? 100.0 / (double)p->totals[value_index] : 0;
+	size_t count = 0;
+	int rc = own_functions(p, value_index, &rows, &count);
+
+	if (rc < 0)
+		return rc;
+	json_out_open(json, NULL, '[');
+	for (size_t i = 0; i < count && i < top; i++) {
+		const struct profile_function *function = &p->functions[rows[i].function];
+
+		json_out_open(json, NULL, '{');
+		json_out_text(json, "funcName", profile_string(p, function->name));
+		json_out_text(json, "package", profile_string(p, function->package));
+		json_out_text(json, "file", profile_string(p, function->file));
+		json_out_uint(json, "line", function->line);
+		json_out_real(json, "pct", (double)rows[i].value * percent, 4);
+		json_out_int(json, "value", rows[i].value);
+		json_out_text(json, "wait", rows[i].wait ? profile_string(p, rows[i].wait) : NULL);
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+	return 0;
+}
+
+static int all_functions_json(struct json_out *json, const struct profile *p, unsigned value_index,
+			      uint32_t top)
+{
+	return top_functions_json(json, NULL, p, value_index, top, false);
+}
+
+/* Writes a list of a profile under @name. That of a large profile takes ten milliseconds, and the
+ * same ones are shown again and again. */
+static int kept_list_json(struct json_out *json, struct api *api, const struct profile *p,
+			  const char *name,
+			  int (*write)(struct json_out *json, const struct profile *p,
+				       unsigned value_index, uint32_t top),
+			  unsigned value_index, uint32_t top)
 {
 	struct buf text = { .max = json->buf->max };
 	struct json_out own = json_out_to(&text);
@@ -174,15 +207,15 @@ static int kept_functions_json(struct json_out *json, struct api *api, const str
 	int rc = 0;
 
 	(void)snprintf(number, sizeof(number), "%u of %u", top, value_index);
-	key = answer_key_of(p, (const char *const[]){ "topFunctions", number }, 2);
+	key = answer_key_of(p, (const char *const[]){ name, number }, 2);
 	if (!answer_cache_get(api->answers, &key, &text)) {
-		rc = top_functions_json(&own, NULL, p, value_index, top, false);
+		rc = write(&own, p, value_index, top);
 		if (rc == 0 && !text.error)
 			answer_cache_put(api->answers, &key, text.data, text.len);
 	}
 	buf_add(&text, "", 1);
 	if (rc == 0 && !text.error) {
-		json_out_key(json, "topFunctions");
+		json_out_key(json, name);
 		json_out_raw(json, text.data);
 	}
 	rc = rc < 0 ? rc : text.error;
@@ -199,7 +232,8 @@ static void stack_names(struct json_out *json, const struct profile *p, uint32_t
 	json_out_close(json, ']');
 }
 
-static void heap_leaks_json(struct json_out *json, const struct session_info *info, const struct profile *p)
+static void heap_leaks_json(struct json_out *json, const struct session_info *info,
+			    const struct profile *p)
 {
 	cleanup_free struct heap_leak *leaks = NULL;
 	char since[CLOCK_RFC3339_SIZE];
@@ -224,7 +258,18 @@ static void heap_leaks_json(struct json_out *json, const struct session_info *in
 	json_out_close(json, ']');
 }
 
-/* What the allocator has handed out beyond what was seen to be: before the observation began, above all. */
+/* Memory that the allocator handed out but that was not seen being allocated, mostly before the
+ * observation began. */
+/* All values of a type that has several: io's operations, delay and bytes. */
+static void totals_json(struct json_out *json, const struct profile_type_info *type,
+			const struct profile *p)
+{
+	json_out_open(json, "totals", '{');
+	for (unsigned i = 0; i < type->value_count; i++)
+		json_out_int(json, type->values[i].name, p->totals[i]);
+	json_out_close(json, '}');
+}
+
 static void unattributed_json(struct json_out *json, const struct session_info *info,
 			      const struct profile_quality *quality)
 {
@@ -255,15 +300,24 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	json_out_uint(json, "sampleCount", info->sample_count);
 	json_out_uint(json, "sampleRate", info->rate_hz);
 	json_out_text(json, "unit", type->values[value].unit);
-	json_out_int(json, "totalValue", value == type->value_index ? info->total_value : p ? p->totals[value] : 0);
+	json_out_int(json, "totalValue",
+		     value == type->value_index ? info->total_value
+		     : p			? p->totals[value]
+						: 0);
+	if (p && type->value_count > 1)
+		totals_json(json, type, p);
 	unattributed_json(json, info, p ? &p->quality : &info->quality);
 	if (info->type == PROFILE_MUTEX && info->started_at_ns)
 		json_out_text(json, "stackRole",
 			      info->source == PROFILE_SOURCE_UNLOCKERS ? "unlocker" : "waiter");
-	if (!p || kept_functions_json(json, api, p, value, options->top) < 0) {
+	if (!p || kept_list_json(json, api, p, "topFunctions", all_functions_json, value,
+				 options->top) < 0) {
 		json_out_open(json, "topFunctions", '[');
 		json_out_close(json, ']');
 	}
+	if (p && options->top)
+		(void)!kept_list_json(json, api, p, "ownFunctions", own_functions_json, value,
+				      options->top);
 	json_out_text(json, "flameGraphUrl",
 		      info->status == SESSION_COMPLETED ? link_flame_graph(api, info, link) : NULL);
 	json_out_text(json, "tenant", info->tenant);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions as JSON: the ProfileResult of contract.md section 4, one shape in all families. */
+/* Sessions as JSON: the object ProfileResult, the same in every call. */
 #ifndef PROFD_API_SESSION_JSON_H
 #define PROFD_API_SESSION_JSON_H
 
 #include "agent/session/session.h"
 #include "api/api_internal.h"
-#include "api/json_in.h"
-#include "api/json_out.h"
+#include "api/http/json_in.h"
+#include "api/http/json_out.h"
 
 #define TOP_FUNCTIONS_DEFAULT 20
 #define TOP_FUNCTIONS_MAX     1000
@@ -23,16 +23,16 @@ struct session_json_options {
 /* Writes one object; @name NULL inside arrays. */
 void session_json(struct json_out *json, const char *name, struct api *api,
 		  const struct session_info *info, const struct session_json_options *options);
-/* The `topFunctions` array by the value @value_index: at most @top rows. @sample_count_as_text as in family B's
- * baselines. */
-int top_functions_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
-		       uint32_t top, bool sample_count_as_text) must_use;
+/* The `topFunctions` array by the value @value_index: at most @top rows. @sample_count_as_text as
+ * in family B's baselines. */
+int top_functions_json(struct json_out *json, const char *name, const struct profile *p,
+		       unsigned value_index, uint32_t top, bool sample_count_as_text) must_use;
 /* The same of rows that are there: the first @count of profile_top_functions(). */
-int function_rows_json(struct json_out *json, const char *name, const struct profile *p, unsigned value_index,
-		       const struct profile_function_row *rows, size_t count, bool sample_count_as_text) must_use;
+int function_rows_json(struct json_out *json, const char *name, const struct profile *p,
+		       unsigned value_index, const struct profile_function_row *rows, size_t count,
+		       bool sample_count_as_text) must_use;
 const char *session_status_text(enum session_status status);
 /* -EINVAL: not one of running, completed, failed. */
 int session_status_from(const char *word, int *ret) must_use;
-void warnings_json(struct json_out *json, const struct json_warnings *warnings);
 
 #endif

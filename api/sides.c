@@ -7,6 +7,7 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
+#include "api/flamegraph.h"
 #include "api/services_api.h"
 
 void side_deinit(struct side *side)
@@ -15,7 +16,8 @@ void side_deinit(struct side *side)
 }
 
 /* A session that still runs has no last word; the caller may come back when it should be done. */
-static int check_session(struct http_call *call, const char *id, const char *field, struct side *side)
+static int check_session(struct http_call *call, const char *id, const char *field,
+			 struct side *side)
 {
 	struct session_info info = { 0 };
 	int rc = sessions_get(call->api->options.sessions, call->request->tenant, id, &info,
@@ -55,8 +57,7 @@ int side_load(struct http_call *call, const char *id, const char *field, struct 
 					    : check_session(call, id, field, &side);
 
 	if (rc == 0)
-		rc = sessions_profile(call->api->options.sessions, call->request->tenant, id,
-				      &side.profile, call->err);
+		rc = flamegraph_profile(call, id, &side.profile, call->err);
 	if (rc < 0) {
 		if (call->err->code && !call->err->field[0])
 			(void)snprintf(call->err->field, sizeof(call->err->field), "%s", field);
@@ -102,7 +103,7 @@ int sides_load(struct http_call *call, const char *base_id, const char *base_fie
 	return check_types(call, ret, compare_field);
 }
 
-/* ---- windows --------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* Names of one side's parameters. */
 struct side_params {
@@ -119,7 +120,8 @@ static int window_of(struct http_call *call, const struct side_params *params,
 		     struct history_window *ret)
 {
 	const struct query *query = &call->request->query;
-	const char *own = service_asked(call, params->service), *service = own ? own : service_asked(call, "service");
+	const char *own = service_asked(call, params->service),
+		   *service = own ? own : service_asked(call, "service");
 	const char *missing = !query_has(query, params->from)	? params->id
 			      : !query_has(query, params->to)	? params->to
 			      : !service			? params->service
@@ -136,6 +138,7 @@ static int window_of(struct http_call *call, const struct side_params *params,
 		.type = (enum profile_type)query_uint(query, "profileType", 0),
 		.from_ns = query_uint(query, params->from, 0),
 		.to_ns = query_uint(query, params->to, 0),
+		.raw = flamegraph_wants_raw(query),
 	};
 	if (ret->from_ns >= ret->to_ns)
 		return err_set(call->err, EINVAL, "InvalidParam", params->to, "%s must lie after %s",
@@ -143,7 +146,8 @@ static int window_of(struct http_call *call, const struct side_params *params,
 	return 0;
 }
 
-/* Of fewer minutes than that their differences say too little: single samples are compared, where they are kept. */
+/* Sums of fewer minutes than this say too little: single samples are compared instead, where they
+ * are kept. */
 #define MINUTES_ENOUGH_NS (20 * 60 * NS_PER_S)
 
 static int load_window(struct http_call *call, const struct side_params *params, struct side *ret)
@@ -214,7 +218,7 @@ int sides_load_query(struct http_call *call, struct side ret[2])
 	struct history_window window;
 	int rc = 0;
 
-	/* What is missing is said before anything is looked up. */
+	/* Missing parameters are reported before anything is looked up. */
 	for (unsigned i = 0; rc == 0 && i < ARRAY_SIZE(side_params); i++)
 		if (!query_has(&call->request->query, side_params[i].id))
 			rc = window_of(call, &side_params[i], &window);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two sides of a comparison: a session or a baseline by its id, finished and readable, or a window of the history. */
+/* The two sides of a comparison: a session or a baseline by its id, finished and readable, or a
+ * window of the history. */
 #ifndef PROFD_API_SIDES_H
 #define PROFD_API_SIDES_H
 
-#include "api/router.h"
+#include "api/http/router.h"
 
 struct side {
 	struct profile *profile; /* one reference */
@@ -13,8 +14,8 @@ struct side {
 };
 void side_deinit(struct side *side);
 
-/* @field names the parameter in errors. Words: UnknownSession, UnknownBaseline, NotFinished (with Retry-After),
- * SessionFailed. */
+/* @field names the parameter in errors. Words: UnknownSession, UnknownBaseline, NotFinished (with
+ * Retry-After), SessionFailed. */
 int side_load(struct http_call *call, const char *id, const char *field, struct side *ret) must_use;
 /* Parameters of a call that compares two sides, each by id or by window. */
 #define SIDES_PARAMS \

@@ -6,8 +6,8 @@
 #include "agent/profile/heatmap.h"
 #include "agent/profile/thread_ledger.h"
 #include "api/api_internal.h"
-#include "api/json_out.h"
-#include "api/quality_json.h"
+#include "api/http/json_out.h"
+#include "api/render/quality_json.h"
 
 #define COLUMN_DEFAULT_MS 1000
 #define ROW_DEFAULT_MS	  20
@@ -43,10 +43,12 @@ int handle_heatmap(struct http_call *call)
 			       "query parameter rowMs must divide colMs");
 	rc = heatmap_init(&map, p, col_ms, row_ms);
 	if (rc == -ENODATA)
-		return err_set(call->err, ENODATA, "DetailExpired", NULL,
-			       p->meta.grain_ns ? "the times of this profile's single samples are not kept any more, only sums of "
-						  "minutes: ask with colMs and rowMs of whole minutes"
-						: "the times of this profile's samples are not kept");
+		return err_set(
+			call->err, ENODATA, "DetailExpired", NULL,
+			p->meta.grain_ns
+				? "the times of this profile's single samples are not kept any more, only sums of "
+				  "minutes: ask with colMs and rowMs of whole minutes"
+				: "the times of this profile's samples are not kept");
 	if (rc == -E2BIG)
 		return err_set(call->err, EINVAL, "InvalidParam", "rowMs",
 			       "more than %u cells; choose wider rows", HEATMAP_CELLS_MAX);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time views of one session (contract.md section 5): heat map and the ledger of its threads. */
+/* Handlers of the time views of one session: heat map and thread ledger. */
 #ifndef PROFD_API_VIEWS_API_H
 #define PROFD_API_VIEWS_API_H
 
-#include "api/router.h"
+#include "api/http/router.h"
 
 http_handler_fn handle_heatmap, handle_ledger;
 

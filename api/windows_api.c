@@ -8,7 +8,7 @@
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
-#include "api/quality_json.h"
+#include "api/render/quality_json.h"
 #include "api/services_api.h"
 #include "api/session_json.h"
 
@@ -45,8 +45,8 @@ static int window_of(struct http_call *call, const struct session_query *list,
 	return 0;
 }
 
-static int points_json(struct http_call *call, struct json_out *json, const struct history_window *window,
-		       struct profile_quality *ret_quality)
+static int points_json(struct http_call *call, struct json_out *json,
+		       const struct history_window *window, struct profile_quality *ret_quality)
 {
 	const struct query *query = &call->request->query;
 	struct history_points points = { 0 };
@@ -79,8 +79,8 @@ static int points_json(struct http_call *call, struct json_out *json, const stru
 }
 
 /* Nothing to merge leaves @ret_quality. */
-static int merged_json(struct http_call *call, struct json_out *json, const struct history_window *window,
-		       struct profile_quality *ret_quality)
+static int merged_json(struct http_call *call, struct json_out *json,
+		       const struct history_window *window, struct profile_quality *ret_quality)
 {
 	struct history_functions functions = { 0 };
 	char link[LINK_SIZE];
@@ -95,9 +95,11 @@ static int merged_json(struct http_call *call, struct json_out *json, const stru
 		return 0;
 	}
 	if (rc == 0)
-		rc = function_rows_json(json, "topFunctions", functions.profile, profile_value_index(functions.profile),
-					functions.rows,
-					functions.count < TOP_FUNCTIONS_DEFAULT ? functions.count : TOP_FUNCTIONS_DEFAULT,
+		rc = function_rows_json(json, "topFunctions", functions.profile,
+					profile_value_index(functions.profile), functions.rows,
+					functions.count < TOP_FUNCTIONS_DEFAULT
+						? functions.count
+						: TOP_FUNCTIONS_DEFAULT,
 					false);
 	if (rc == 0)
 		json_out_text(json, "flameGraphUrl", link_window(call->api, window, link));
@@ -112,8 +114,13 @@ int windows_json(struct http_call *call, struct json_out *json, const struct ses
 	const struct query *query = &call->request->query;
 	bool points = query_has(query, "aggregate"), merge = query_bool(query, "merge", false);
 	struct history_window window;
-	struct profile_quality quality = { .samples = -1, .lost = -1, .truncated_pct = -1, .unknown_frame_pct = -1,
-					   .guessed_frame_pct = -1, .effective_rate = -1, .overhead_pct = -1,
+	struct profile_quality quality = { .samples = -1,
+					   .lost = -1,
+					   .truncated_pct = -1,
+					   .unknown_frame_pct = -1,
+					   .guessed_frame_pct = -1,
+					   .effective_rate = -1,
+					   .overhead_pct = -1,
 					   .type_overhead_pct = -1 };
 	int rc;
 
@@ -141,6 +148,7 @@ int handle_window_flamegraph(struct http_call *call)
 		.type = (enum profile_type)query_uint(query, "profileType", 0),
 		.from_ns = query_uint(query, "start", 0),
 		.to_ns = query_uint(query, "end", 0),
+		.raw = flamegraph_wants_raw(query),
 	};
 	cleanup(profile) struct profile *p = NULL;
 	int rc;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Allocations: uprobes on the functions of a process's allocator, attached for short windows by the
- * collector (agent/collect/alloc_pace.h says when). The object is loaded when somebody first asks, and
- * shares the maps of profiler.bpf.c.
+ * collector (agent/collect/alloc/alloc_pace.h says when). The object is loaded when somebody first
+ * asks, and shares the maps of profiler.bpf.c.
  *
- * A hit counts down bytes; only an allocation at which the count passes zero is looked at: its stack is
- * walked from the caller, whose registers are known since nothing but pushes has happened, and in a session
- * only it gets a return probe. What is counted down is drawn anew after each sample from an exponential
- * distribution with the mean of one gap, so that an allocation of s bytes is sampled with probability
- * 1 - exp(-s/gap), whatever the program does.
+ * A hit counts down bytes; only an allocation at which the count passes zero is looked at: its
+ * stack is walked from the caller, whose registers are known since nothing but pushes has happened,
+ * and in a session only it gets a return probe. What is counted down is drawn anew after each
+ * sample from an exponential distribution with the mean of one gap, so that an allocation of s
+ * bytes is sampled with probability 1 - exp(-s/gap), whatever the program does.
  *
- * The gap is the slot's, or less: a caller that has allocated little in the window is looked at closely, the first
- * time always. A place that loses a block now and then would hardly ever be sampled among those that allocate and
- * free ten thousand times as much. As the gap follows from what happened before, the probability that it gives is
- * that of the sample, whoever the caller is.
+ * The gap is the slot's, or less: a caller that has allocated little in the window is looked at
+ * closely, the first time always. A place that loses a block now and then would hardly ever be
+ * sampled among those that allocate and free ten thousand times as much. As the gap follows from
+ * what happened before, the probability that it gives is that of the sample, whoever the caller is.
  *
- * While all is tracked every return is looked at: an address that is handed out again had been freed
- * unseen. */
+ * While all is tracked every return is looked at: an address that is handed out again had been
+ * freed unseen. */
 #include "bpf/stack.bpf.h"
 
 #include <bpf/bpf_tracing.h>
@@ -23,8 +23,6 @@
 #include "bpf/alloc.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-extern bool bpf_session_is_return(void) __ksym __weak;
 
 /* As agent/wire/control.h, enum alloc_kind. */
 enum {
@@ -40,7 +38,9 @@ enum {
 #define GAP_SHIFT	  32 /* a mean gap of the countdown, whatever its bytes */
 #define GAPS_CERTAIN	  64 /* no draw is so large */
 #define CALLER_SAMPLES	  8  /* a caller's gap is this part of what it has allocated */
-#define CLOSER_FIRST	  64 /* samples of small gaps in a window and on a CPU, and one more for each of so many … */
+#define CLOSER_FIRST                                                                               \
+	64 /* samples of small gaps in a window and on a CPU, and one more for each of so many … \
+	    */
 #define CLOSER_EACH	  16 /* … allocations */
 
 const volatile uint32_t gaps[ALLOC_GAPS] = { 0 };
@@ -77,6 +77,14 @@ struct {
 } alloc_owners SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ALLOC_MOVED_MAX);
+	__type(key, struct alloc_key);
+	__type(value, struct alloc_moved);
+} alloc_moves SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ALLOC_CALLERS);
 	__type(key, uint32_t);
@@ -104,20 +112,10 @@ struct {
 	__type(value, struct alloc_task);
 } alloc_tasks SEC(".maps");
 
-/* Registers by their numbers in DWARF: those that alloc_probes_can_probe() knows. A table, as the context must be read at
- * constant offsets, and choosing among nine loads would give the verifier nine ways to follow to the end. */
-struct alloc_registers {
-	uint64_t of[16];
-};
-
-static __always_inline uint64_t alloc_register(const struct alloc_registers *registers, uint64_t number)
+static __always_inline uint64_t alloc_register(const struct arch_numbered *registers,
+					       uint64_t number)
 {
 	return registers->of[number & 15];
-}
-
-static __always_inline struct alloc_registers alloc_registers_of(const struct arch_regs *ctx)
-{
-	return (struct alloc_registers){ { ctx->ax, ctx->cx, ctx->dx, ctx->bx, 0, ctx->bp, ctx->si, ctx->di, ctx->r8, ctx->r9 } };
 }
 
 static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
@@ -127,7 +125,8 @@ static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task, uint64_t wakeup)
+static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task,
+				       uint64_t wakeup)
 {
 	event->head.kind = PROF_EVENT_SAMPLE;
 	event->head.size_bytes = sizeof(*event);
@@ -140,9 +139,10 @@ static __always_inline bool alloc_send(struct prof_sample_event *event, struct t
 	return !bpf_ringbuf_output(&events, event, sizeof(*event), wakeup);
 }
 
-/* What became of a tracked address. */
-static __always_inline void alloc_gone(struct task_struct *task, uint32_t slot, uint64_t address,
-				       uint32_t window, uint8_t how)
+/* Reports the end of a tracked address. Events are made in functions of their own: before v6.13 the
+ * stack of a program and of all that it calls, walks included, has 512 bytes. */
+static __attribute__((noinline)) void alloc_gone(struct task_struct *task, uint32_t slot,
+						 uint64_t address, uint32_t window, uint8_t how)
 {
 	struct alloc_key key = { .address = address, .slot = slot };
 	struct prof_sample_event event = {
@@ -161,8 +161,9 @@ static __always_inline void alloc_gone(struct task_struct *task, uint32_t slot, 
 		counts->lost++;
 }
 
-static __always_inline void alloc_birth(struct task_struct *task, struct alloc_task *state,
-					uint32_t slot, uint32_t window, uint64_t address)
+static __attribute__((noinline)) void alloc_birth(struct task_struct *task,
+						  struct alloc_task *state, uint32_t slot,
+						  uint32_t window, uint64_t address)
 {
 	struct alloc_key key = { .address = address, .slot = slot };
 	struct prof_sample_event event = {
@@ -186,7 +187,8 @@ static __always_inline void alloc_birth(struct task_struct *task, struct alloc_t
 }
 
 /* It costs more than was foreseen: every moment until the probes are gone does. */
-static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint32_t slot, uint32_t window)
+static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint32_t slot,
+						 uint32_t window)
 {
 	struct prof_sample_event event = {
 		.time_ns = bpf_ktime_get_ns(),
@@ -200,40 +202,44 @@ static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint3
 
 /* ---- the stack ----------------------------------------------------------------------------- */
 
-/* From the caller on: only pushes have happened since the call. 0 = could not be taken. */
-static __always_inline uint64_t alloc_stack(struct arch_regs *ctx, struct task_struct *task,
-					    uint64_t return_at)
+/* Walks and sends the stack from the registers in the scratch memory. 0 = nothing is known of it. A
+ * global function is verified once, by itself; else the walk would be for each way to it. */
+__attribute__((noinline)) uint64_t alloc_walk_whole(uint32_t zero)
 {
-	uint32_t tgid = task->tgid, zero = 0;
-	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	struct prof_target *target;
+	struct scratch *s;
+	uint32_t tgid;
+
+	zero = 0;
+	s = bpf_map_lookup_elem(&alloc_scratch, &zero);
+	if (!s)
+		return 0;
+	tgid = bpf_get_current_pid_tgid() >> 32;
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	walk_begin(s, tgid, target, true);
+	walk_whole(s);
+	if (!s->stack.frame_count)
+		return 0;
+	outcome_count(s->stack.outcome);
+	return stack_send(s);
+}
+
+/* From the caller on: only pushes have happened since the call. 0 = could not be taken. */
+static __attribute__((noinline)) uint64_t alloc_stack(struct arch_regs *ctx, uint64_t return_at)
+{
+	uint32_t zero = 0;
 	struct scratch *s = bpf_map_lookup_elem(&alloc_scratch, &zero);
 	uint64_t caller, hash;
 
-	if (!s || bpf_probe_read_user(&caller, sizeof(caller), (void *)return_at))
+	if (!s || !arch_return_of(ctx, return_at, &caller))
 		return 0;
 	/* Another thread may come to run here in mid-walk: uprobe programs can be preempted. */
 	if (__sync_lock_test_and_set(&s->busy, 1)) {
 		outcome_count(OUTCOME_scratch_busy);
 		return 0;
 	}
-	s->at.ip = caller;
-	s->at.sp = return_at + sizeof(caller);
-	s->at.fp = ctx->bp;
-	s->at.context_at = 0;
-	s->at.regs[ARCH_REG_RBX] = ctx->bx;
-	s->at.regs[12] = ctx->r12;
-	s->at.regs[13] = ctx->r13;
-	s->at.regs[14] = ctx->r14;
-	s->at.regs[15] = ctx->r15;
-	s->at.regs_known = 1;
-	s->at.is_return = 1;
-	walk_begin(s, tgid, target, true);
-	walk_whole(s);
-	hash = 0;
-	if (s->stack.frame_count) {
-		outcome_count(s->stack.outcome);
-		hash = stack_send(s);
-	}
+	arch_start_at_caller(&s->at, ctx, return_at, caller);
+	hash = alloc_walk_whole(0);
 	s->busy = 0;
 	return hash;
 }
@@ -248,14 +254,16 @@ static __always_inline void alloc_draw(struct alloc_task *state)
 }
 
 /* The gap for a call that asks for @bytes, at most @most. */
-static __always_inline uint64_t alloc_gap(uint64_t most, const struct alloc_slot *slot, uint32_t number,
-					  uint64_t return_at, uint64_t bytes, const struct alloc_counts *counts)
+static __always_inline uint64_t alloc_gap(const struct arch_regs *ctx, uint64_t most,
+					  const struct alloc_slot *slot, uint32_t number,
+					  uint64_t return_at, uint64_t bytes,
+					  const struct alloc_counts *counts)
 {
 	uint32_t window = slot->window * ALLOC_SLOTS_MAX + number, at;
 	struct alloc_caller *caller;
 	uint64_t gap, ip;
 
-	if (bpf_probe_read_user(&ip, sizeof(ip), (void *)return_at))
+	if (!arch_return_of(ctx, return_at, &ip))
 		return most;
 	/* Others meet in every window. */
 	at = hash_frame(hash_frame(window, ip), return_at) % ALLOC_CALLERS;
@@ -268,12 +276,14 @@ static __always_inline uint64_t alloc_gap(uint64_t most, const struct alloc_slot
 	}
 	gap = caller->bytes / CALLER_SAMPLES + 1;
 	caller->bytes += bytes;
+	if (slot->certain_bytes && bytes >= slot->certain_bytes)
+		return 1;
 	if (counts->closer > CLOSER_FIRST + counts->allocations / CLOSER_EACH)
 		return most;
 	return gap < most ? gap : most;
 }
 
-/* What an allocation takes from the countdown. */
+/* The part of the countdown that an allocation takes. */
 static __always_inline int64_t alloc_gaps_in(uint64_t bytes, uint64_t gap)
 {
 	if (bytes / GAPS_CERTAIN >= gap)
@@ -282,8 +292,8 @@ static __always_inline int64_t alloc_gaps_in(uint64_t bytes, uint64_t gap)
 }
 
 /* Bytes of an allocation by what is in its arguments; 0 = none, or one that another site sees. */
-static __always_inline uint64_t alloc_bytes(const struct alloc_registers *registers, uint64_t cookie,
-					    uint32_t kind)
+static __always_inline uint64_t alloc_bytes(const struct arch_numbered *registers,
+					    uint64_t cookie, uint32_t kind)
 {
 	uint64_t first = alloc_register(registers, cookie >> 8), second, bytes;
 	bool relays = cookie >> 40 & ALLOC_COOKIE_RELAYS;
@@ -323,7 +333,7 @@ static __always_inline int alloc_return(struct arch_regs *ctx, struct task_struc
 {
 	struct alloc_task *state = bpf_task_storage_get(&alloc_tasks, task, 0, 0);
 	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
-	uint64_t address = ctx->ax, sp = ctx->sp;
+	uint64_t address = arch_result(ctx), sp = arch_sp(ctx);
 	bool ours = state && state->sp == sp;
 
 	if (kind == KIND_POSIX_MEMALIGN) {
@@ -360,20 +370,26 @@ static __always_inline void alloc_count_thread(struct alloc_task *state, struct 
 	counts->squares += 2 * (uint64_t)state->hits++ + 1;
 }
 
-/* 0: the return is wanted as well. */
-static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct *task,
-				       uint64_t cookie, struct alloc_slot *slot,
-				       struct alloc_counts *counts)
+enum alloc_decision {
+	DECIDED_LEAVE = 1,  /* the return is not wanted as well */
+	DECIDED_SAMPLE = 2, /* the thread's state says what is sampled */
+};
+
+/* Decides apart from the walk, which has what this used of the stack. Bits of enum
+ * alloc_decision. */
+static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct task_struct *task,
+						  uint64_t cookie, struct alloc_slot *slot,
+						  struct alloc_counts *counts)
 {
 	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
 	bool session = cookie >> 40 & ALLOC_COOKIE_SESSION;
 	struct alloc_task *state;
 	uint64_t bytes, gap, return_at, most = *(volatile uint64_t *)&slot->mean_gap_bytes;
 	int take = !(session && slot->track == ALLOC_TRACK_ALL);
-	const struct alloc_registers registers_in = alloc_registers_of(ctx), *registers = &registers_in;
+	const struct arch_numbered registers_in = arch_numbered_of(ctx), *registers = &registers_in;
 
 	if (kind == KIND_FREE || kind == KIND_REALLOC) {
-		/* Where frees are not probed, what realloc moves is not the rule of how blocks end. */
+		/* Without probes on free, blocks moved by realloc are no measure of how blocks end. */
 		if (slot->track)
 			alloc_gone(task, number, alloc_register(registers, cookie >> 8), slot->window,
 				   slot->track == ALLOC_TRACK_ALL ? ALLOC_DEATH : ALLOC_UNSEEN);
@@ -394,12 +410,12 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	if (!state->left)
 		alloc_draw(state);
 	alloc_count_thread(state, task, slot, counts);
-	return_at = ctx->sp + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
-	gap = alloc_gap(most, slot, number, return_at, bytes, counts);
+	return_at = arch_sp(ctx) + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
+	gap = alloc_gap(ctx, most, slot, number, return_at, bytes, counts);
 	state->left -= alloc_gaps_in(bytes, gap);
 	if (state->left <= 0 && session && slot->track)
 		take = 0;
-	counts->returns += !take;
+	counts->returns += !take || cookie >> 40 & ALLOC_COOKIE_RETURNS;
 	if (state->left > 0)
 		return take;
 	alloc_draw(state);
@@ -408,9 +424,26 @@ static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct
 	state->time_ns = bpf_ktime_get_ns();
 	state->bytes = bytes;
 	state->gap = gap;
-	state->stack = alloc_stack(ctx, task, return_at);
-	state->sp = return_at + sizeof(uint64_t);
+	state->sp = return_at + ARCH_CALL_PUSHES;
 	state->result = kind == KIND_POSIX_MEMALIGN ? alloc_register(registers, cookie >> 8) : 0;
+	return DECIDED_SAMPLE | take;
+}
+
+/* 0: the return is wanted as well. */
+static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct *task,
+				       uint64_t cookie, struct alloc_slot *slot,
+				       struct alloc_counts *counts)
+{
+	int decided = alloc_decide(ctx, task, cookie, slot, counts), take = decided & DECIDED_LEAVE;
+	uint32_t number = cookie >> 32 & 0xff;
+	struct alloc_task *state;
+
+	if (!(decided & DECIDED_SAMPLE))
+		return take;
+	state = bpf_task_storage_get(&alloc_tasks, task, 0, 0);
+	if (!state)
+		return take;
+	state->stack = alloc_stack(ctx, state->sp - ARCH_CALL_PUSHES);
 	if (!state->stack)
 		counts->lost++;
 	if (take) {
@@ -439,7 +472,7 @@ static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
 	struct alloc_counts *counts;
 
 	if (is_return)
-		return slot ? alloc_return(ctx, task, cookie, slot) : 1;
+		return slot && slot->tgid == (uint32_t)task->tgid ? alloc_return(ctx, task, cookie, slot) : 1;
 	counts = alloc_counts_of(cookie >> 32 & (ALLOC_SLOTS_MAX - 1));
 	if (!counts)
 		return 1;
@@ -454,14 +487,16 @@ static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
 	return alloc_entry(ctx, task, cookie, slot, counts);
 }
 
-/* Linux 6.13 and newer: the return value says whether the return is probed. */
+/* Linux 6.13 and newer: the return value says whether the return is probed. At an entry the probed
+ * instruction is the next one. The kernel function that tells as well, bpf_session_is_return(),
+ * takes another number of arguments since v7.0. */
 SEC("uprobe")
 int alloc_session(struct arch_regs *ctx)
 {
-	return alloc_hit(ctx, bpf_session_is_return());
+	return alloc_hit(ctx, arch_ip(ctx) != bpf_get_func_ip(ctx));
 }
 
-/* Linux 6.6 and newer: entries only. */
+/* Kernels without sessions: entries, and all returns where some are to be looked at. */
 SEC("uprobe")
 int alloc_entries(struct arch_regs *ctx)
 {
@@ -469,9 +504,17 @@ int alloc_entries(struct arch_regs *ctx)
 	return 0;
 }
 
-/* ---- blocks with a mapping of their own ---------------------------------------------------------- */
+SEC("uprobe")
+int alloc_returns(struct arch_regs *ctx)
+{
+	alloc_hit(ctx, true);
+	return 0;
+}
+
+/* ---- blocks with a mapping of their own ------------------------------------------------------ */
 
 #define PAGE_MASK	4095ul
+#define HUGE_BYTES	(2ul << 20) /* x86-64 */
 #define FAULT_WRITE	2  /* arch/x86/include/asm/trap_pf.h: X86_PF_WRITE */
 #define CODE_FRAMES_MAX 16 /* of the allocator, from its innermost function on */
 
@@ -484,28 +527,30 @@ static long alloc_vma_found(struct task_struct *task, struct vm_area_struct *vma
 struct alloc_walk {
 	struct scratch *scratch;
 	uint64_t code_va, code_end_va;
+	bool in_call;
 };
 
-/* Steps over a frame of the allocator. */
+/* Steps over a frame of the allocator, or over the function that is nothing but a system call. */
 static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
 {
 	struct scratch *s = walk->scratch;
 	uint64_t pc = s->at.ip - !!s->at.is_return;
 	int ended;
 
-	if (pc < walk->code_va || pc >= walk->code_end_va)
+	if ((pc < walk->code_va || pc >= walk->code_end_va) && !(walk->in_call && !turn))
 		return 1;
-	ended = walk_frame(s);
+	ended = walk_any_frame(s, false);
 	s->stack.frame_count = 0;
 	s->stack.stack_hash = 0;
 	return ended;
 }
 
-static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid, struct arch_regs *regs,
-						  const struct alloc_owner *owner)
+static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid,
+						  struct arch_regs *regs,
+						  const struct alloc_owner *owner, bool in_call)
 {
 	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
-	struct alloc_walk walk = { s, owner->code_va, owner->code_end_va };
+	struct alloc_walk walk = { s, owner->code_va, owner->code_end_va, in_call };
 
 	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
 		return 0;
@@ -520,23 +565,38 @@ static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tg
 	return stack_send(s);
 }
 
-/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch of a
- * mapping's first bytes. What it was is told by the header, which user space reads later, and says which instruction
- * wrote it: from then on mappings that the kernel joined to those below are known by that. */
+static __attribute__((noinline)) bool alloc_mapped(struct task_struct *task, uint32_t slot,
+						   uint64_t address, uint64_t ip, uint64_t stack)
+{
+	struct prof_sample_event event = {
+		.detail = ALLOC_MAPPED,
+		.user_stack_hash = stack,
+		.object = address,
+		.value = ip,
+		.holder = slot,
+		.time_ns = bpf_ktime_get_ns(),
+	};
+
+	return alloc_send(&event, task, BPF_RB_NO_WAKEUP);
+}
+
+/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
+ * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
+ * says which instruction wrote it: from then on mappings that the kernel joined to those below are
+ * known by that. */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint32_t tgid = task->tgid;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	struct prof_sample_event event = { .detail = ALLOC_MAPPED };
-	uint64_t begin = 0, ip;
+	uint64_t begin = 0, ip, stack;
 	struct scratch *s;
 
 	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
 		return 0;
 	address &= ~PAGE_MASK;
-	ip = ((struct arch_regs *)regs)->ip;
+	ip = arch_ip((struct arch_regs *)regs);
 	if (ip != owner->header_ip &&
 	    (bpf_find_vma(task, address, alloc_vma_found, &begin, 0) || begin != address))
 		return 0;
@@ -548,14 +608,69 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 		outcome_count(OUTCOME_scratch_busy);
 		return 0;
 	}
-	event.user_stack_hash = alloc_fault_stack(s, tgid, (struct arch_regs *)regs, owner);
+	stack = alloc_fault_stack(s, tgid, (struct arch_regs *)regs, owner, false);
 	scratch_leave(s);
-	if (!event.user_stack_hash)
+	if (stack)
+		alloc_mapped(task, owner->slot, address, ip, stack);
+	return 0;
+}
+
+/* A file-less mapping whose length is a multiple of a huge page is put where huge pages fit: the
+ * kernel looks for one huge page more, and takes the address there that is aligned as the offset.
+ * Source: mm/huge_memory.c, __thp_get_unmapped_area(), since Linux 6.7. */
+static __always_inline uint64_t alloc_moved_to(uint64_t found, uint64_t from, uint64_t bytes,
+					       uint64_t looked_for)
+{
+	uint64_t up = (from - found) & (HUGE_BYTES - 1);
+
+	if (looked_for == ((bytes + PAGE_MASK) & ~PAGE_MASK))
+		return found;
+	return found + (up ? up : HUGE_BYTES);
+}
+
+/* realloc() moves such blocks by mremap(). The pages come along, so no first touch tells of the new
+ * address, but the kernel looks for it. One entry follows a block through any number of moves. What
+ * is resized in place keeps its header. */
+SEC("tp_btf/vm_unmapped_area")
+int BPF_PROG(alloc_mremap, unsigned long found, struct vm_unmapped_area_info *info)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	uint32_t tgid = task->tgid;
+	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	struct alloc_moved moved = { .first_ns = bpf_ktime_get_ns() }, *before;
+	struct alloc_key key = {};
+	struct arch_regs *regs;
+	struct arch_call call;
+	struct scratch *s;
+
+	if (!owner || found & PAGE_MASK)
 		return 0;
-	event.object = address;
-	event.value = ip;
-	event.holder = owner->slot;
-	event.time_ns = bpf_ktime_get_ns();
-	alloc_send(&event, task, BPF_RB_NO_WAKEUP);
+	regs = (struct arch_regs *)bpf_task_pt_regs(task);
+	arch_get_call(&call, regs);
+	if (arch_system_call(&call) != ARCH_MREMAP || arch_is_compat32(&call))
+		return 0;
+	moved.bytes = arch_third_argument(&call);
+	moved.from_va = arch_first_argument(&call);
+	moved.last_ns = moved.first_ns;
+	key.slot = owner->slot;
+	key.address = arch_first_argument(&call);
+	before = bpf_map_lookup_elem(&alloc_moves, &key);
+	if (before) {
+		moved.from_va = before->from_va;
+		moved.first_ns = before->first_ns;
+		moved.stack = before->stack;
+		bpf_map_delete_elem(&alloc_moves, &key);
+	}
+	s = owner->left ? scratch_enter(&alloc_fault_scratch) : NULL;
+	if (s) {
+		uint64_t stack = alloc_fault_stack(s, tgid, regs, owner, true);
+
+		owner->left--;
+		scratch_leave(s);
+		moved.stack = stack ? stack : moved.stack;
+	}
+	key.address = alloc_moved_to(found, arch_first_argument(&call), arch_third_argument(&call),
+				     info->length);
+	bpf_map_update_elem(&alloc_moves, &key, &moved, BPF_ANY);
 	return 0;
 }

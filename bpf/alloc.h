@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the allocation programs and the collector share beside bpf/profiler.h. */
+/* Shared by the allocation programs and the collector, beside bpf/profiler.h. */
 #ifndef PROFD_BPF_ALLOC_H
 #define PROFD_BPF_ALLOC_H
 
@@ -11,7 +11,7 @@
 #define ALLOC_TRACKED_MAX 65536u /* of all slots */
 #define ALLOC_CALLERS	  4096u /* of all slots, by a hash: two that meet are one */
 
-/* What the hit of a probe is about, from the attach cookie. The registers are x86's numbers. */
+/* The subject of a probe's hit, from the attach cookie. The registers are arch_numbered_of()'s. */
 #define ALLOC_COOKIE(kind, first, second, third, pushed, slot, flags)                              \
 	((uint64_t)(kind) | (uint64_t)(first) << 8 | (uint64_t)(second) << 12 |                    \
 	 (uint64_t)(third) << 16 | (uint64_t)(pushed) << 20 | (uint64_t)(slot) << 32 |             \
@@ -20,22 +20,25 @@
 
 enum alloc_cookie_flag {
 	ALLOC_COOKIE_RELAYS = 1, /* realloc of nothing and small alignments reach malloc's own site */
-	ALLOC_COOKIE_SESSION = 2, /* attached as a session: the return can be asked for */
+	ALLOC_COOKIE_SESSION = 2, /* the return can be looked at: asked for, or probed anyway */
+	ALLOC_COOKIE_RETURNS = 4, /* every return is probed, by a program of its own */
 };
 
-/* What a probed call turned out to be: prof_sample_event.detail of PROF_SAMPLE_ALLOC from BPF. */
+/* The kind of a probed call: prof_sample_event.detail of PROF_SAMPLE_ALLOC from BPF. */
 enum alloc_event {
 	ALLOC_BIRTH = 0,  /* object = address (0 = not known), value = bytes asked for */
 	ALLOC_DEATH = 1,  /* a tracked one was freed */
 	ALLOC_UNSEEN = 2, /* the address of a tracked one was handed out again */
-	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was touched: object, by value */
-	ALLOC_BUSY = 4,	  /* so many hits in window source by now (hits_alarm); the reader is woken */
+	ALLOC_MAPPED = 3, /* the header of what may be a block with a mapping of its own was
+			     touched: object, by value */
+	ALLOC_BUSY = 4, /* so many hits in window source by now (hits_alarm); the reader is woken */
 };
 
-/* Which addresses are wanted. */
+/* The addresses that are recorded. */
 enum alloc_track {
 	ALLOC_TRACK_NONE = 0,
-	ALLOC_TRACK_ALL = 1, /* of sampled allocations, and what becomes of them: every call returns to a probe */
+	ALLOC_TRACK_ALL = 1, /* of sampled allocations, and what becomes of them: every call returns
+				to a probe */
 	ALLOC_TRACK_SAMPLED = 2, /* of sampled allocations */
 };
 
@@ -46,25 +49,29 @@ struct alloc_slot {
 	uint64_t hits_alarm;	 /* every so many, per CPU, ALLOC_BUSY is sent; 0 = never */
 	uint32_t window;	 /* its number */
 	uint32_t track;		 /* enum alloc_track */
+	uint32_t tgid; /* single events of returns are also told of other processes' */
+	uint32_t certain_bytes; /* every allocation of so many bytes is sampled; 0 = none is */
 };
 
 /* One per CPU and slot; user space begins it anew where a window opens and where it closes. */
 struct alloc_counts {
-	uint64_t hits; /* all that is counted while the slot is closed: the kernel takes its time to put probes in and away */
+	uint64_t hits; /* all that is counted while the slot is closed: the kernel takes its time to
+			  put probes in and away */
 	uint64_t allocations; /* of them: not frees */
 	uint64_t returns; /* hits that took the return probe as well */
 	uint64_t sampled;
 	uint64_t lost; /* sampled, but the ring, the scratch or the map had no room */
 	uint64_t capped;
-	/* Of the allocating threads: sum of n^2 over the numbers n of their hits, and the time they were
-	 * runnable but had no CPU, between their first and last hit. */
+	/* Sums over the allocating threads: n^2 of the numbers n of their hits, and the time they
+	 * were runnable but had no CPU, between their first and last hit. */
 	uint64_t squares;
 	uint64_t delay_ns;
 	uint64_t walk_ns; /* what the sampled ones took on top of their hits */
 	uint64_t closer; /* of the sampled ones: at a smaller gap than the slot's */
 };
 
-/* Who calls the allocator: a return address and how deep its stack is. What it has allocated in the window. */
+/* A caller of the allocator (a return address and the depth of its stack), and what it has
+ * allocated in the probe window. */
 struct alloc_caller {
 	uint64_t bytes;
 	uint32_t window; /* and slot */
@@ -85,11 +92,22 @@ struct alloc_key {
 	uint32_t reserved;
 };
 
+/* A mapping that mremap() has moved or resized, by its address now. */
+struct alloc_moved {
+	uint64_t from_va;  /* its address before the first move that user space has not read */
+	uint64_t first_ns; /* time of that move */
+	uint64_t last_ns;
+	uint64_t bytes;	 /* its length now */
+	uint64_t stack; /* of the newest call whose stack was walked; 0 = none was */
+};
+#define ALLOC_MOVED_MAX 16384u /* of all slots, between two readings */
+
 #ifndef __bpf__
-_Static_assert(sizeof(struct alloc_slot) == 32, "layout");
+_Static_assert(sizeof(struct alloc_slot) == 40, "layout");
 _Static_assert(sizeof(struct alloc_counts) == 80, "layout");
 _Static_assert(sizeof(struct alloc_key) == 16, "layout");
 _Static_assert(sizeof(struct alloc_owner) == 32, "layout");
+_Static_assert(sizeof(struct alloc_moved) == 40, "layout");
 #endif
 
 #endif

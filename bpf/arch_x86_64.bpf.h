@@ -3,6 +3,8 @@
 #ifndef PROFD_BPF_ARCH_X86_64_BPF_H
 #define PROFD_BPF_ARCH_X86_64_BPF_H
 
+#include <bpf/bpf_core_read.h>
+
 #include "bpf/profiler.h"
 #include "bpf/unwind_step.h"
 
@@ -21,6 +23,9 @@ struct bpf_perf_event_data {
 	uint64_t addr;
 };
 
+/* Bytes from the lower end of a kernel stack to the registers that were saved as the kernel was
+ * entered: THREAD_SIZE of arch/x86/include/asm/page_64_types.h. */
+#define ARCH_SAVED_REGS_AT (16384 - sizeof(struct arch_regs))
 #define ARCH_CS_COMPAT32 0x23 /* __USER32_CS */
 
 #define arch_is_user(regs)     (((regs)->cs & 3) == 3)
@@ -76,10 +81,55 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 	at->third_is = UNWIND_THIRD_UNKNOWN;
 }
 
+/* @what the tracepoint of ARCH_IRQ_WORK_EVENT says: the vector. */
+#define arch_is_irq_work(what) true
+
+/* ---- functions of user space ----------------------------------------------------------------- */
+
+/* Registers by the numbers that attach cookies have: those that hold arguments. A table, as the
+ * context must be read at constant offsets, and choosing among nine loads would give the verifier
+ * nine ways to follow to the end. */
+struct arch_numbered {
+	uint64_t of[16];
+};
+
+static __always_inline struct arch_numbered arch_numbered_of(const struct arch_regs *ctx)
+{
+	return (struct arch_numbered){ { ctx->ax, ctx->cx, ctx->dx, ctx->bx, 0, ctx->bp, ctx->si,
+					 ctx->di, ctx->r8, ctx->r9 } };
+}
+
+/* The return address of a call from which only @return_at - sp bytes have been pushed. False: it
+ * could not be read. */
+static __always_inline bool arch_return_of(const struct arch_regs *ctx, uint64_t return_at,
+					   uint64_t *ret)
+{
+	return !bpf_probe_read_user(ret, sizeof(*ret), (void *)return_at);
+}
+
+/* The registers of the caller, to whom such a call returns at @ip. Those that a function keeps are
+ * as they were. */
+static __always_inline void arch_start_at_caller(struct unwind_state *at,
+						 const struct arch_regs *ctx, uint64_t return_at,
+						 uint64_t ip)
+{
+	at->ip = ip;
+	at->sp = return_at + ARCH_CALL_PUSHES;
+	at->fp = ctx->bp;
+	at->context_at = 0;
+	at->regs[ARCH_REG_RBX] = ctx->bx;
+	at->regs[12] = ctx->r12;
+	at->regs[13] = ctx->r13;
+	at->regs[14] = ctx->r14;
+	at->regs[15] = ctx->r15;
+	at->regs_known = 1;
+	at->is_return = 1;
+}
+
 /* ---- system calls -------------------------------------------------------------------------- */
 
-/* Does this system call return how many bytes, or arch_moves_messages(), it has moved? FILE where the kind depends
- * on the file. */
+/* Does this system call return how many bytes, or arch_moves_messages(), it has moved? FILE where
+ * the kind depends on the file. */
 static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 {
 	switch (number) {
@@ -111,8 +161,8 @@ static __always_inline uint32_t arch_moves_bytes(uint64_t number)
 	}
 }
 
-/* What a blocked system call waits for; PROF_WAIT_NONE: it depends on the file in its first
- * argument (arch_first_argument). Numbers: arch/x86/entry/syscalls/syscall_64.tbl. */
+/* The wait of a blocked system call; PROF_WAIT_NONE: it depends on the file in its first argument
+ * (arch_first_argument). Numbers: arch/x86/entry/syscalls/syscall_64.tbl. */
 static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 {
 	switch (number) {
@@ -165,7 +215,8 @@ static __always_inline uint32_t arch_wait_of_syscall(uint64_t number)
 	}
 }
 
-/* Of a system call whose wait is known by its number. FILE where it depends on the file. */
+/* The detail of a system call whose wait is known by its number; FILE where it depends on the file.
+ */
 static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 {
 	switch (number) {
@@ -189,13 +240,15 @@ static __always_inline uint32_t arch_detail_of_syscall(uint64_t number)
 	}
 }
 
-/* Its number is one of messages (struct mmsghdr), which lie in the memory at its second argument. */
+/* Its number is one of messages (struct mmsghdr), which lie in the memory at its second argument.
+ */
 static __always_inline bool arch_moves_messages(uint64_t number)
 {
 	return number == 299 /* recvmmsg */ || number == 307 /* sendmmsg */;
 }
 
-/* It returns the number of events of Linux AIO (struct io_event) in the memory at its fourth argument. */
+/* It returns the number of events of Linux AIO (struct io_event) in the memory at its fourth
+ * argument. */
 static __always_inline bool arch_collects_events(uint64_t number)
 {
 	return number == 208 /* io_getevents */ || number == 333 /* io_pgetevents */;
@@ -208,66 +261,35 @@ static __always_inline bool arch_names_file(uint64_t number)
 	       number == 277 /* sync_file_range */ || number == 306 /* syncfs */;
 }
 
-/* Does this futex call wait for a lock? include/uapi/linux/futex.h: the operation without its flags
- * is 0 WAIT, 9 WAIT_BITSET, 6 LOCK_PI, 13 LOCK_PI2. A wait for a lock expects the value that says
- * "locked, with waiters": 2 in glibc, musl, Rust and Go, FUTEX_WAITERS | tid in robust mutexes, 3
- * (with WAIT_BITSET) in glibc's read-write locks. Conditions, joins and semaphores expect others. */
-static __always_inline bool arch_is_lock_wait(uint64_t operation, uint64_t expected)
-{
-	uint32_t command = operation & 127, value = (uint32_t)expected;
-
-	if (command == 6 || command == 13)
-		return true;
-	if (command != 0 && command != 9)
-		return false;
-	return value == 2 || value >> 31 || (command == 9 && value == 3);
-}
-
-/* Where a lock says who holds it: the tid itself, or an offset from the futex in bytes. */
-struct arch_lock_wait {
-	uint32_t owner;
-	uint32_t owner_at;
-	uint32_t or_next; /* 1: if there is none, in the next word */
-};
-
-#define FUTEX_TID_MASK 0x3fffffffu /* include/uapi/linux/futex.h: of PI and robust futexes */
-
-/* @operation and @expected of a wait for a lock. PI and robust futexes hold the owner's tid themselves.
- * glibc (sysdeps/nptl/bits/struct_mutex.h, struct_rwlock.h of x86): a mutex has __lock, __count, __owner;
- * a read-write lock __wrphase_futex at 8, __writers_futex at 12, __cur_writer at 24, and zeros between. */
-static __always_inline struct arch_lock_wait arch_lock_owner(uint64_t operation, uint64_t expected)
-{
-	uint32_t command = operation & 127, value = (uint32_t)expected;
-
-	if (command == 6 || command == 13)
-		return (struct arch_lock_wait){ .owner_at = 0 };
-	if (value >> 31)
-		return (struct arch_lock_wait){ .owner = value & FUTEX_TID_MASK };
-	if (command == 9 && value == 3)
-		return (struct arch_lock_wait){ .owner_at = 12, .or_next = 1 };
-	return (struct arch_lock_wait){ .owner_at = 8 };
-}
-
 /* The kernel was entered by a fault or an interrupt (arch/x86/entry: ORIG_RAX is set to -1). */
 #define arch_is_system_call(regs) ((int64_t)(regs)->orig_ax >= 0)
 #define arch_system_call(regs)	  ((regs)->orig_ax)
+#define arch_ip(regs)		  ((regs)->ip)
+#define arch_sp(regs)		  ((regs)->sp)
+#define arch_result(regs)	  ((regs)->ax)
 #define arch_first_argument(regs) ((regs)->di)
 #define arch_second_argument(regs) ((regs)->si)
+#define arch_third_argument(regs)  ((regs)->dx)
 #define arch_fourth_argument(regs) ((regs)->r10)
 #define arch_is_futex(number)	  ((number) == 202)
 #define ARCH_POLL		  7
 #define ARCH_NANOSLEEP		  35
 #define ARCH_FUTEX		  202
+#define ARCH_MREMAP		  25
 #define ARCH_RESTART_SYSCALL	  219
 #define ARCH_FUTEX_WAITV	  449
 #define ARCH_FUTEX_WAIT		  455
 
-/* The part of the saved registers that says how and where the kernel was entered: which system call it is, with its
- * first three arguments; they lie together. */
+/* The part of the saved registers that says how and where the kernel was entered: which system call
+ * it is, with its first three arguments; they lie together. */
 struct arch_call {
 	uint64_t dx, si, di, orig_ax, ip, cs;
 };
 #define ARCH_CALL_AT __builtin_offsetof(struct arch_regs, dx)
+
+/* Not known, or not from user space. */
+#define arch_call_clear(call)	 ((call)->cs = 0)
+#define arch_call_is_known(call) ((call)->cs)
 
 /* @regs are the kernel's own. The upper part of cs is another field in newer kernels (6.9). */
 static __always_inline void arch_get_call(struct arch_call *call, const struct arch_regs *regs)
@@ -280,6 +302,14 @@ static __always_inline void arch_get_call(struct arch_call *call, const struct a
 	call->cs = *(const volatile uint16_t *)&regs->cs;
 }
 
+#define arch_call_trim(call) ((call)->cs = (uint16_t)(call)->cs)
+
+/* @regs are in memory of the kernel's. False: it could not be read. */
+static __always_inline bool arch_read_call(struct arch_call *call, const void *regs)
+{
+	return !bpf_probe_read_kernel(call, sizeof(*call), (const char *)regs + ARCH_CALL_AT);
+}
+
 static __always_inline void arch_set_call(struct arch_regs *regs, const struct arch_call *call)
 {
 	regs->dx = call->dx;
@@ -288,6 +318,16 @@ static __always_inline void arch_set_call(struct arch_regs *regs, const struct a
 	regs->orig_ax = call->orig_ax;
 	regs->ip = call->ip;
 	regs->cs = call->cs;
+}
+
+/* The address of @task's thread-local storage: the fs base as user space last set it through the
+ * kernel. */
+static __always_inline uint64_t arch_thread_pointer(struct task_struct *task)
+{
+	/* Without the field only threads of interpreters are not told apart: no reason to refuse all. */
+	if (!bpf_core_field_exists(struct thread_struct, fsbase))
+		return 0;
+	return BPF_CORE_READ(task, thread.fsbase);
 }
 
 #endif

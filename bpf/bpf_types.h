@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What BPF programs would take from vmlinux.h (design.md decision 1): integer types, the few fields
- * of kernel structures that are read (libbpf relocates each access to the running kernel), and the
- * few constants of <linux/bpf.h>, whose values are kernel ABI. Never included by the host. */
+/* Types that BPF programs would take from vmlinux.h. These are integer types, the few fields of
+ * kernel structures that are read (libbpf relocates each access to the running kernel), and the few
+ * constants of <linux/bpf.h>, whose values are kernel ABI. Never included by the host. */
 #ifndef PROFD_BPF_TYPES_H
 #define PROFD_BPF_TYPES_H
 
@@ -171,6 +171,10 @@ struct vm_userfaultfd_ctx {
 	void *ctx; /* NULL: none */
 };
 
+struct vm_unmapped_area_info {
+	unsigned long length;
+};
+
 struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
@@ -226,15 +230,17 @@ enum maple_type {
 };
 
 struct sched_info {
-	unsigned long long run_delay; /* ns on run queues since the thread began, when the last wait ended */
+	unsigned long long
+		run_delay; /* ns on run queues since the thread began, when the last wait ended */
 	unsigned long long last_arrival; /* on a CPU, by the scheduler's clock */
 	unsigned long long last_queued;	 /* likewise; 0 = it waits for none */
 };
 
-/* Of a CPU. */
+/* The run queue of a CPU. */
 struct rq {
 	uint64_t clock;	     /* the scheduler's, ns, as of the last switch or tick */
-	uint64_t clock_task; /* likewise, but stands still in interrupts and while a hypervisor has taken the CPU */
+	uint64_t clock_task; /* likewise, but stands still in interrupts and while a hypervisor has
+				taken the CPU */
 };
 
 struct cfs_rq {
@@ -243,7 +249,8 @@ struct cfs_rq {
 
 struct sched_entity {
 	uint64_t sum_exec_runtime; /* ns, as of the last switch or tick */
-	uint64_t prev_sum_exec_runtime; /* when it came onto its CPU, or its scheduling was changed there */
+	uint64_t prev_sum_exec_runtime; /* when it came onto its CPU, or its scheduling was changed
+					   there */
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED */
 };
 
@@ -255,7 +262,7 @@ struct request_queue {
 	struct gendisk *disk; /* since v5.15 */
 };
 
-/* Of a block device, include/linux/blk-mq.h. */
+/* A request to a block device, include/linux/blk-mq.h. */
 struct request {
 	struct request_queue *q;
 	unsigned int __data_len; /* bytes that are still to be done */
@@ -288,17 +295,26 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 };
 
+struct thread_struct {
+	unsigned long fsbase; /* where the thread finds its thread-local storage: x86-64 */
+	struct {
+		unsigned long tp_value;
+	} uw; /* arm64 */
+};
+
+/* Numbers are unsigned wherever no negative one is looked for: libbpf makes unsigned loads as wide
+ * as the kernel's field is (on_cpu has 1 byte since v7.2, and had 4). It refuses signed ones. */
 struct task_struct {
 	unsigned int __state;
-	int on_cpu;
+	unsigned int on_cpu;
 	unsigned long nvcsw; /* how often it was blocked */
 	void *stack;
 	unsigned int flags;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	struct mm_struct *mm;
-	int pid;
-	int tgid;
+	unsigned int pid;
+	unsigned int tgid;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	unsigned int in_iowait : 1;
@@ -312,6 +328,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct restart_block restart_block;
 	struct uprobe_task *utask;
+	struct thread_struct thread;
 };
 
 /* Before v5.14 (2f064a59a11f "sched: Change task_struct::state"). */
@@ -319,8 +336,13 @@ struct task_struct___pre514 {
 	long state;
 };
 
+struct perf_event_attr {
+	uint64_t config;
+};
+
 struct perf_event {
 	int cpu; /* -1: of a thread */
+	struct perf_event_attr attr;
 };
 
 struct io_cqe {
@@ -330,8 +352,9 @@ struct io_cqe {
 
 struct io_ring_ctx;
 
-/* A request of io_uring as its completion is told (since v5.19 with what came of it, cef216fc32d7 "io_uring:
- * explicitly keep a CQE in io_kiocb"). Its first bytes are what its operation makes of them. */
+/* A request of io_uring as its completion reports it (since v5.19 with what came of it,
+ * cef216fc32d7 "io_uring: explicitly keep a CQE in io_kiocb"). Its first bytes are what its
+ * operation makes of them. */
 struct io_kiocb {
 	struct file *file;
 	uint8_t opcode;
@@ -346,13 +369,14 @@ struct io_sr_msg {
 	uint16_t flags;
 };
 
-/* io_uring/net.h: what is kept of a message's header, once a request has waited (from 6.10 on always). */
+/* io_uring/net.h: what is kept of a message's header, once a request has waited (from 6.10 on
+ * always). */
 struct io_async_msghdr {
 	int namelen;
 	uint64_t controllen;
 };
 
-/* What the context of a program at a perf event really is, include/linux/perf_event.h. */
+/* The true context of a program at a perf event, include/linux/perf_event.h. */
 struct bpf_perf_event_data_kern {
 	struct perf_event *event;
 };
@@ -440,6 +464,7 @@ struct bpf_task_work {
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 #define FUSE_SUPER_MAGIC      0x65735546
 #define TMPFS_MAGIC	      0x01021994
+#define PERF_COUNT_SW_PAGE_FAULTS_MAJ 6 /* include/uapi/linux/perf_event.h */
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1u << PAGE_SHIFT)

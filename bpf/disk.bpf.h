@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How long requests are in the queues of block devices and at the devices, and which part of a thread's wait that
- * is. Attached only while an io session runs.
+/* How long requests are in the queues of block devices and at the devices, and which part of a
+ * thread's wait that is. Attached only while an io session runs.
  *
- * A request belongs to the thread that hands it in (block_rq_insert, or block_rq_issue where it goes straight to
- * the driver). The kernel's own threads (writeback, the journal) write for nobody in particular: theirs are
- * counted (OUTCOME_disk_unjoined). When a request is done its times are noted for its thread, those of requests
- * that overlap as one stretch; a thread that comes back from a wait for a disk, and whose wait is recorded, finds
- * them there. So nothing is sent for a request, however many there are. */
+ * A request belongs to the thread that hands it in (block_rq_insert, or block_rq_issue where it
+ * goes straight to the driver). The kernel's own threads (writeback, the journal) write for nobody
+ * in particular: theirs are counted (OUTCOME_disk_unjoined). When a request is done its times are
+ * noted for its thread, those of requests that overlap as one stretch; a thread that comes back
+ * from a wait for a disk, and whose wait is recorded, finds them there. So nothing is sent for a
+ * request, however many there are. */
 #ifndef PROFD_BPF_DISK_BPF_H
 #define PROFD_BPF_DISK_BPF_H
 
@@ -34,7 +35,8 @@ struct {
 	__type(value, struct disk_request);
 } disk_requests SEC(".maps");
 
-/* Requests of a thread that overlap: from the first one's begin to the end of the last that has ended. */
+/* Requests of a thread that overlap: from the first one's begin to the end of the last that has
+ * ended. */
 struct disk_stretch {
 	uint64_t queued_ns;
 	uint64_t issued_ns;
@@ -42,8 +44,8 @@ struct disk_stretch {
 	uint64_t disk;
 };
 
-/* Key: tid. Of two requests of a thread that end at once on two CPUs one may be lost; who reads keeps to the
- * bounds of its own wait. */
+/* Key: tid. Of two requests of a thread that end at once on two CPUs one may be lost; who reads
+ * keeps to the bounds of its own wait. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, DISK_THREADS_MAX);
@@ -73,7 +75,8 @@ static __always_inline void disk_begin(struct request *rq, uint64_t now_ns, uint
 		.generation = config.disk_generation,
 	};
 
-	/* When it was made, where the kernel notes that (queue/iostats): it may have been held back since. */
+	/* When it was made, where the kernel notes that (queue/iostats): it may have been held back
+	 * since. */
 	if (rq->start_time_ns)
 		request.queued_ns = rq->start_time_ns;
 	request.disk = disk_name(rq);
@@ -160,9 +163,10 @@ int BPF_PROG(disk_done, struct request *rq, int error, unsigned int bytes)
 
 /* ---- joining ------------------------------------------------------------------------------- */
 
-/* What of the wait from @since_ns to @until_ns a request of the thread's own was at a device, or in its queue
- * while none was at the device. */
-static __always_inline struct disk_part disk_join(uint32_t tid, uint64_t since_ns, uint64_t until_ns)
+/* The part of the wait from @since_ns to @until_ns in which a request of the thread's own was at a
+ * device, or in its queue while none was at the device. */
+static __always_inline struct disk_part disk_join(uint32_t tid, uint64_t since_ns,
+						  uint64_t until_ns)
 {
 	struct disk_stretch *stretch = bpf_map_lookup_elem(&disk_stretches, &tid);
 	struct disk_part part = { 0 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The name of the file, or the peer of the socket, that a call reads or writes, as frames behind the kernel stack's
- * (PROF_FRAME_NAME, decoded by agent/recording/file_name.h): so it is sent once, like a stack, and kept like one.
- * bpf_d_path() may not be used here, so the directories are followed up to the root of the mounts, component by
- * component: what a process in a mount namespace of its own calls by a name has that name. Read without locks: a
- * rename in this very moment may show parts of both. */
+/* The name of the file, or the peer of the socket, that a call reads or writes, as frames behind
+ * the kernel stack's (PROF_FRAME_NAME, decoded by agent/recording/file_name.h). So a name is sent
+ * once and kept, like a stack. bpf_d_path() may not be used here, so the directories are followed
+ * component by component up to the root of the mounts. A file has the name that the process in its
+ * mount namespace uses. No lock is taken: a rename at this moment may show parts of both names. */
 #ifndef PROFD_BPF_FILE_NAME_BPF_H
 #define PROFD_BPF_FILE_NAME_BPF_H
 
@@ -17,8 +17,10 @@
 #define NAME_FRAMES	256u /* a power of two: kernel stack and name */
 #define NAME_END	(PROF_KERNEL_FRAMES_MAX + PROF_NAME_WORDS_MAX)
 
-_Static_assert(NAME_END < NAME_FRAMES && NAME_FRAMES < STACK_FRAMES_MAX, "room behind a kernel stack");
-_Static_assert(NAME_TEXT_WORDS * 7 + 8 <= sizeof(((struct scratch *)0)->name.text), "whole words are read");
+_Static_assert(NAME_END < NAME_FRAMES && NAME_FRAMES < STACK_FRAMES_MAX,
+	       "room behind a kernel stack");
+_Static_assert(NAME_TEXT_WORDS * 7 + 8 <= sizeof(((struct scratch *)0)->name.text),
+	       "whole words are read");
 
 static __always_inline void name_push(struct scratch *s, uint64_t form, uint64_t bits)
 {
@@ -73,8 +75,8 @@ static __always_inline int name_step(struct scratch *s)
 	return s->name.whole;
 }
 
-/* A global function is verified once, and the loop that calls it is short; it takes numbers only, and one that it
- * did not use would be left out by its callers. */
+/* A global function is verified once, and the loop that calls it is short; it takes numbers only,
+ * and one that it did not use would be left out by its callers. */
 #define NAME_TURN(turn, map)                                                                       \
 	__attribute__((noinline)) int turn(uint32_t index)                                         \
 	{                                                                                          \
@@ -132,7 +134,7 @@ static __always_inline void name_socket(struct scratch *s, struct file *file)
 	}
 }
 
-/* What is known of @file at once. True: it has a path, to be followed by the turns. */
+/* Takes what is known of @file at once. True: it has a path, to be followed by the turns. */
 static __always_inline bool name_begin(struct scratch *s, struct file *file)
 {
 	uint32_t mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
@@ -165,7 +167,8 @@ static __always_inline bool name_begin(struct scratch *s, struct file *file)
 
 static __always_inline bool names_are_wanted(uint32_t tgid)
 {
-	return !target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_PATHS);
+	return have_file_names &&
+	       !target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_PATHS);
 }
 
 #endif

@@ -1,33 +1,39 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Bytes read and written. A call that moves n bytes is recorded always if n is at least the threshold t,
- * else with probability n / t, and then with the value t: the expected value is n. The threshold is the
- * CPU's own. It is 0, every call is recorded, while there are no more than io_calls_max and that takes no more of the CPU's time
- * than io_budget_ns; else it follows what is moved, so that a CPU records as many as the densest session keeps. It is decided by
- * what came before, so that the present call has no part in it. Processes that nobody has decided on have one of their own, and
- * less room: a build's, which are forgotten later, would take the others' share.
+/* Bytes read and written. A call that moves n bytes is recorded always if n is at least the
+ * threshold t, else with probability n / t, and then with the value t: the expected value is n. The
+ * threshold is the CPU's own. It is 0, every call is recorded, while there are no more than
+ * io_calls_max and that takes no more of the CPU's time than io_budget_ns; else it follows what is
+ * moved, so that a CPU records as many as the densest session keeps. It is decided by what came
+ * before, so that the present call has no part in it. Processes that nobody has decided on have one
+ * of their own, and less room: a build's, which are forgotten later, would take the others' share.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
  * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
  *
- * Where a call ends is the only place that sees what was moved, for every kind of file and also without
- * waiting: the end of the kernel's function of each call that moves bytes (fexit), which no other call pays for. Where
- * the kernel refuses that, the end of every system call, and all of the host take the longer way meanwhile. Either is
- * attached only while somebody wants bytes. What io_uring moves is in io_ring.bpf.h. */
+ * Where a call ends is the only place that sees what was moved, for every kind of file and also
+ * without waiting: the end of the kernel's function of each call that moves bytes (fexit), which no
+ * other call pays for. Where the kernel refuses that, the end of every system call, and all of the
+ * host take the longer way meanwhile. Either is attached only while somebody wants bytes. What
+ * io_uring moves is in io_ring.bpf.h. */
 #ifndef PROFD_BPF_IO_BPF_H
 #define PROFD_BPF_IO_BPF_H
 
 #include "bpf/offcpu.bpf.h"
 
 #define IO_PER_WINDOW_MIN 20u
-#define IO_SAMPLED	 100u  /* of them where not every call is recorded, and of processes that nobody has decided on */
+#define IO_SAMPLED                                                                                 \
+	100u /* of them where not every call is recorded, and of processes that nobody has decided \
+		on */
 #define IO_BURST	 2u    /* times so many in one window double the threshold at once */
 #define IO_COST_GUESS_NS 5000u
-#define IO_COST_CLIP	 4u  /* times what one took so far: more is somebody else's, a hypervisor's, an interrupt's */
+#define IO_COST_CLIP                                                                               \
+	4u /* times what one took so far: more is somebody else's, a hypervisor's, an interrupt's  \
+	    */
 #define IO_COST_OF	 64u /* so many calls are what one took so far */
 #define IO_THRESHOLD_MIN 4096u /* if it is any */
 #define IO_THRESHOLD_MAX (1u << 30) /* the most that one call moves is twice that */
 
-/* Of recording a call. */
+/* The cost of recording a call. */
 static __always_inline uint64_t io_cost_ns(const struct io_pace *pace)
 {
 	return pace->cost_ns ? pace->cost_ns : IO_COST_GUESS_NS;
@@ -43,7 +49,8 @@ static __always_inline uint64_t io_per_window(const struct io_pace *pace)
 	return count < IO_PER_WINDOW_MIN ? IO_PER_WINDOW_MIN : count;
 }
 
-static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t per_window, uint64_t now_ns, uint64_t bytes)
+static __always_inline uint64_t io_threshold(struct io_rate *rate, uint64_t per_window,
+					     uint64_t now_ns, uint64_t bytes)
 {
 	uint64_t threshold = rate->threshold;
 
@@ -107,10 +114,16 @@ static __always_inline void io_spent(void)
 	pace->cost_ns = (before_ns * (IO_COST_OF - 1) + cost_ns) / IO_COST_OF;
 }
 
-static __always_inline void io_sample_begin(struct scratch *s, struct task_struct *task,
+static __always_inline void io_sample_begin(struct scratch *s, const struct task_facts *task,
 					    uint64_t bytes, uint64_t value)
 {
-	off_sample_begin(s, task, bpf_ktime_get_ns(), bytes, value);
+	uint64_t pid_tgid = bpf_get_current_pid_tgid();
+
+	sample_begin(s, bpf_ktime_get_ns(), bytes, value);
+	s->sample.start_boottime_ns = task->start_boottime_ns;
+	s->sample.tgid = pid_tgid >> 32;
+	s->sample.tid = (uint32_t)pid_tgid;
+	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
 	s->sample.type = PROF_SAMPLE_IO;
 	s->sample.state = 0;
 }
@@ -139,10 +152,9 @@ struct io_call {
 	struct file *file;	      /* NULL: the one that its first argument names */
 };
 
-static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
+static __always_inline void io_count(uint64_t bytes)
 {
-	struct io_moved *moved = bpf_task_storage_get(&io_moved, task, 0,
-						      BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct io_moved *moved = io_moved_of_current();
 
 	if (moved)
 		moved->bytes += bytes;
@@ -150,8 +162,8 @@ static __always_inline void io_count(struct task_struct *task, uint64_t bytes)
 		outcome_count(OUTCOME_uncounted);
 }
 
-/* What the message has moved whose length is noted at @address in the memory of the current thread, negative: it cannot
- * be read. */
+/* The bytes moved by the message whose length is noted at @address in the memory of the current
+ * thread; negative: it cannot be read. */
 __attribute__((noinline)) int io_message(uint64_t address)
 {
 	int32_t bytes;
@@ -161,9 +173,10 @@ __attribute__((noinline)) int io_message(uint64_t address)
 	return bytes < 0 ? 0 : bytes; /* a number of its own that the program has put there */
 }
 
-/* Of the first @count messages at @address: struct mmsghdr (include/linux/socket.h), where the kernel notes each one's
- * length. sendmmsg() takes at most so many (UIO_MAXIOV). Both are global: the verifier looks at each by itself, and would else
- * follow every turn of the loop to the end of the program (6.1). */
+/* The sum over the first @count messages at @address: struct mmsghdr (include/linux/socket.h),
+ * where the kernel notes each one's length. sendmmsg() takes at most so many (UIO_MAXIOV). Both
+ * functions are global: the verifier looks at each by itself. Otherwise it would follow every turn
+ * of the loop to the end of the program (6.1). */
 #define IO_MESSAGES	     1024u
 #define IO_MESSAGE_BYTES     64u
 #define IO_MESSAGE_LENGTH_AT 56u
@@ -184,8 +197,9 @@ __attribute__((noinline)) uint64_t io_messages(uint64_t address, uint64_t count)
 	return moved;
 }
 
-/* Adds what the event at @address has moved, 1: that is not known. What was asked for is looked up where the program wrote it when
- * it asked. It may have other things there by now: the kernel has kept only its address and its data. */
+/* Adds what the event at @address has moved, 1: that is not known. What was asked for is looked up
+ * where the program wrote it when it asked. It may have other things there by now: the kernel has
+ * kept only its address and its data. */
 static __always_inline int io_event_add(struct io_owed *owed, uint64_t address)
 {
 	struct aio_request request;
@@ -195,11 +209,14 @@ static __always_inline int io_event_add(struct io_owed *owed, uint64_t address)
 		return 1;
 	if (event.moved <= 0)
 		return 0;
-	if (bpf_probe_read_user(&request, sizeof(request), (const void *)event.request) || request.data != event.data)
+	if (bpf_probe_read_user(&request, sizeof(request), (const void *)event.request) ||
+	    request.data != event.data)
 		return 1;
-	if (request.code != AIO_PREAD && request.code != AIO_PWRITE && request.code != AIO_PREADV && request.code != AIO_PWRITEV)
+	if (request.code != AIO_PREAD && request.code != AIO_PWRITE && request.code != AIO_PREADV &&
+	    request.code != AIO_PWRITEV)
 		return 0; /* a poll says which events came */
-	if ((request.code == AIO_PREAD || request.code == AIO_PWRITE) && (uint64_t)event.moved > request.bytes)
+	if ((request.code == AIO_PREAD || request.code == AIO_PWRITE) &&
+	    (uint64_t)event.moved > request.bytes)
 		return 1;
 	if (owed->descriptor == IO_NO_FILE)
 		owed->descriptor = request.descriptor;
@@ -238,7 +255,8 @@ __attribute__((noinline)) uint64_t io_events(uint64_t address, uint64_t count)
 	return owed->collected;
 }
 
-/* Which of its files a call of this @number is about: no number of one if none or several. */
+/* The descriptor of the file that a call of this @number is about; IO_NO_FILE if none or
+ * several. */
 __attribute__((noinline)) uint64_t io_descriptor(uint64_t number, uint64_t first_argument)
 {
 	uint32_t zero = 0;
@@ -250,12 +268,11 @@ __attribute__((noinline)) uint64_t io_descriptor(uint64_t number, uint64_t first
 	return owed ? owed->descriptor : IO_NO_FILE;
 }
 
-/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0: not. @units: a bit for
- * each that it may count in instead of bytes. */
+/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0:
+ * not. @units: a bit for each that it may count in instead of bytes. */
 static __always_inline uint64_t io_choose(struct io_call *call, uint32_t units)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	uint32_t tgid = task->tgid;
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
 
 	if (target_wants(target, PROF_WANT_IO))
@@ -266,16 +283,16 @@ static __always_inline uint64_t io_choose(struct io_call *call, uint32_t units)
 		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
 	if (!call->moved)
 		return 0;
-	io_count(task, call->moved);
+	io_count(call->moved);
 	return io_value(!target, call->moved);
 }
 
 /* Everything before the walk. Returns the scratch to walk in, or NULL. */
 static __always_inline struct scratch *io_begin(struct io_call call, uint64_t value, bool with_loop)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	const struct task_facts task = task_facts_of_current();
 	const struct arch_regs *regs = call.regs;
-	uint32_t tgid = task->tgid;
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct scratch *s = scratch_enter(&io_scratch);
 	struct arch_call said;
 
@@ -283,20 +300,21 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 		outcome_count(OUTCOME_scratch_busy);
 		return NULL;
 	}
-	io_sample_begin(s, task, call.moved, value);
+	io_sample_begin(s, &task, call.moved, value);
 	value = IO_NO_FILE;
-	if (!call.file && !bpf_probe_read_kernel(&said, sizeof(said), (const char *)regs + ARCH_CALL_AT)) {
-		value = io_descriptor(said.orig_ax, said.di);
-		call.file = file_of(task, value);
+	if (!call.file && arch_read_call(&said, regs)) {
+		value = io_descriptor(arch_system_call(&said), arch_first_argument(&said));
+		call.file = file_of((struct task_struct *)bpf_get_current_task(), value);
 	}
-	s->sample.detail = call.detail == PROF_DETAIL_FILE && value != IO_FILES ? detail_of_wait(wait_of_file(call.file))
-										: call.detail;
+	s->sample.detail = call.detail == PROF_DETAIL_FILE && value != IO_FILES
+				   ? detail_of_wait(wait_of_file(call.file))
+				   : call.detail;
 	kernel_stack_take(s, 0, false, false);
 	if (call.file && names_are_wanted(tgid))
 		name_of_file(s, call.file, io_name_turn);
 	s->sample.kernel_stack_hash = stack_send(s);
 	walk_none(s);
-	if (!has_user_stack(task->mm, task->flags) ||
+	if (!has_user_stack(task.has_memory, task.flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
 		return s;
 	if (arch_is_compat32(&s->regs)) {
@@ -308,11 +326,11 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 	return s;
 }
 
-/* What a system call that returned @moved has moved; detail NONE: nothing. @units as above. */
+/* The effect of a system call that returned @moved; detail NONE: nothing. @units as above. */
 static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long moved, uint32_t units)
 {
 	struct io_call call = { .regs = (const struct arch_regs *)regs, .moved = moved };
-	uint64_t number = call.regs->orig_ax;
+	uint64_t number = arch_system_call(call.regs);
 
 	if (moved <= 0 || arch_is_compat32(call.regs))
 		return call;
@@ -324,18 +342,34 @@ static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long move
 	return call;
 }
 
-static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uint64_t moved, uint64_t value,
-					       struct file *file, uint32_t detail)
+/* Begin and end are apart from the walk, which has what they used of the stack: before v6.13 a
+ * program and all that it calls have 512 bytes. */
+static __attribute__((noinline)) struct scratch *
+io_begin_apart(const struct arch_regs *regs, uint64_t moved, uint64_t value, struct file *file,
+	       uint32_t detail)
 {
 	struct io_call call = { .regs = regs, .detail = detail, .moved = moved, .file = file };
-	struct scratch *s = io_begin(call, value, true);
+
+	return io_begin(call, value, true);
+}
+
+static __attribute__((noinline)) int io_end_apart(struct scratch *s)
+{
+	walked_send(s);
+	scratch_leave(s);
+	io_spent();
+	return 0;
+}
+
+static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uint64_t moved,
+					       uint64_t value, struct file *file, uint32_t detail)
+{
+	struct scratch *s = io_begin_apart(regs, moved, value, file, detail);
 
 	if (s) {
 		if (s->going)
 			walk_whole(s);
-		walked_send(s);
-		scratch_leave(s);
-		io_spent();
+		io_end_apart(s);
 	}
 	return 0;
 }
@@ -352,9 +386,9 @@ static __always_inline void io_take(struct io_call call, uint32_t units)
 
 /* ---- at the ends of the calls that move bytes ------------------------------------------------ */
 
-/* The program is there once for each of the kernel's functions, and a verifier takes a walk apart in 30 ms. So a call that
- * is to be recorded raises the interrupt of offcpu.bpf.h, in which one program walks for all: it comes at once, while
- * the call is still at its end. */
+/* The program is there once for each of the kernel's functions, and a verifier takes a walk apart
+ * in 30 ms. So a call that is to be recorded raises the interrupt of offcpu.bpf.h, in which one
+ * program walks for all: it comes at once, while the call is still at its end. */
 static __always_inline bool io_owe(uint64_t moved, uint64_t value)
 {
 	uint32_t zero = 0;
@@ -405,14 +439,15 @@ ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)
 ARCH_EVENT_CALLS(IO_EVENT_CALL)
 
 /* Its time is that of the program that it interrupts. */
-SEC("tp_btf/irq_work_entry")
-int BPF_PROG(io_resume, int vector)
+SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
+int BPF_PROG(io_resume, uint64_t what)
 {
 	uint32_t zero = 0;
 	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
 	struct io_call call;
 
-	if (!owed || !owed->tid || owed->tid != (uint32_t)bpf_get_current_pid_tgid())
+	if (!arch_is_irq_work(what) || !owed || !owed->tid ||
+	    owed->tid != (uint32_t)bpf_get_current_pid_tgid())
 		return 0;
 	owed->tid = 0;
 	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved, 0);
@@ -449,7 +484,7 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	s = value ? io_begin(call, value, false) : NULL;
 	if (s) {
 		if (s->going)
-			walk_compat(s, io_walk_turn);
+			walk_compat(io_walk_turn);
 		walked_send(s);
 		scratch_leave(s);
 		io_spent();

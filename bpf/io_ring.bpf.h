@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Bytes that io_uring moves: told by the tracepoint of completions, in the thread that asked for them or in one of the
- * kernel's that works for its process.
+/* Bytes that io_uring moves: told by the tracepoint of completions, in the thread that asked for
+ * them or in one of the kernel's that works for its process.
  *
- * A completion names its request, but not one of several that the same request posts (multishot receives and reads, bundles;
- * io_fill_cqe_aux() of io_uring/io_uring.c), nor one that finds no room in its ring: these say ring and user data only. So requests
- * that can post many are remembered by those before they are issued: where they are submitted, and where what
- * they poll wakes them, which also finds those that were submitted before anybody wanted bytes. Programs tell such requests apart
- * by the same user data: of two that share it, the file is that of the one seen last. */
+ * A completion names its request, but not one of several that the same request posts (multishot
+ * receives and reads, bundles; io_fill_cqe_aux() of io_uring/io_uring.c), nor one that finds no
+ * room in its ring: these say ring and user data only. So requests that can post many are
+ * remembered by those before they are issued: where they are submitted, and where what they poll
+ * wakes them, which also finds those that were submitted before anybody wanted bytes. Programs tell
+ * such requests apart by the same user data: of two that share it, the file is that of the one seen
+ * last. */
 #ifndef PROFD_BPF_IO_RING_BPF_H
 #define PROFD_BPF_IO_RING_BPF_H
 
@@ -20,7 +22,7 @@
 
 #define RING_RECV_MULTISHOT 0x02 /* IORING_RECV_MULTISHOT: of a request */
 #define RING_BUNDLE	    0x10 /* IORING_RECVSEND_BUNDLE */
-#define RING_BUFFER	    0x01 /* IORING_CQE_F_BUFFER: of a completion that used up a provided buffer */
+#define RING_BUFFER	    0x01 /* IORING_CQE_F_BUFFER: the completion used a provided buffer */
 #define RING_MORE	    0x02 /* IORING_CQE_F_MORE */
 
 #define RING_RECVMSG_OUT_BYTES 16 /* struct io_uring_recvmsg_out */
@@ -56,7 +58,8 @@ static __always_inline uint32_t io_ring_moves_bytes(uint8_t code)
 /* Does this kernel keep what is asked here where it is looked for? */
 static __always_inline bool io_ring_is_known(void)
 {
-	return bpf_core_field_exists(struct io_sr_msg, flags) && bpf_core_field_exists(struct io_sr_msg, umsg) &&
+	return bpf_core_field_exists(struct io_sr_msg, flags) &&
+	       bpf_core_field_exists(struct io_sr_msg, umsg) &&
 	       bpf_core_field_exists(struct io_async_msghdr, namelen) &&
 	       bpf_core_field_exists(struct io_async_msghdr, controllen);
 }
@@ -76,8 +79,9 @@ static __always_inline bool io_ring_posts_many(struct io_kiocb *request)
 
 /* ---- before requests are issued -------------------------------------------------------------- */
 
-/* What the completions of a RECVMSG that posts many count beside the payload: a header and the room that the message's own
- * leaves for a name and control data, whether used or not (io_recvmsg_multishot() of io_uring/net.c). Negative: not known. */
+/* The bytes that completions of a RECVMSG that posts many count beside the payload: a header and
+ * the room that the message's own leaves for a name and control data, whether used or not
+ * (io_recvmsg_multishot() of io_uring/net.c). Negative: not known. */
 static __always_inline int64_t io_ring_beside(struct io_kiocb *request)
 {
 	struct io_async_msghdr *kept = BPF_CORE_READ(request, async_data);
@@ -86,7 +90,8 @@ static __always_inline int64_t io_ring_beside(struct io_kiocb *request)
 
 	if (kept)
 		return RING_RECVMSG_OUT_BYTES + BPF_CORE_READ(kept, namelen) + BPF_CORE_READ(kept, controllen);
-	/* It was submitted just now by this thread, and the kernel is about to read its header (before 6.10). */
+	/* It was submitted just now by this thread, and the kernel is about to read its header
+	 * (before 6.10). */
 	if (arch_is_compat32((const struct arch_regs *)bpf_task_pt_regs(task)) ||
 	    bpf_probe_read_user(&header, sizeof(header), BPF_CORE_READ((struct io_sr_msg *)request, umsg)))
 		return -1;
@@ -149,7 +154,7 @@ static __always_inline struct io_call io_ring_unknown(void)
 	return (struct io_call){ .detail = PROF_DETAIL_NONE };
 }
 
-/* Of the request that a completion names, with which it ends. */
+/* The call of the request that a completion names, with which it ends. */
 static __always_inline struct io_call io_ring_last(struct io_kiocb *request, int64_t moved)
 {
 	struct io_ring_shot *shot;
@@ -175,8 +180,10 @@ static __always_inline bool io_ring_is(struct io_kiocb *request, const struct io
 	       BPF_CORE_READ(request, cqe.user_data) == key->user_data && io_ring_posts_many(request);
 }
 
-/* Of a completion that names no request. @full: it found no room in its ring, so it may be anybody's. */
-static __always_inline struct io_call io_ring_unnamed(const struct io_ring_key *key, int32_t moved, uint32_t flags, bool full)
+/* The call of a completion that names no request. @full: it found no room in its ring, so it may be
+ * anybody's. */
+static __always_inline struct io_call io_ring_unnamed(const struct io_ring_key *key, int32_t moved,
+						      uint32_t flags, bool full)
 {
 	struct io_call call = { .detail = PROF_DETAIL_NONE };
 	struct io_ring_shot *shot;
@@ -193,8 +200,8 @@ static __always_inline struct io_call io_ring_unnamed(const struct io_ring_key *
 	return call;
 }
 
-/* Before v5.18 (502c87d65564 "io-uring: Make tracepoints consistent.") the request is not told. What the
- * completion says are arguments of their own in 6.12, and one in 6.18. */
+/* Before v5.18 (502c87d65564 "io-uring: Make tracepoints consistent.") the request is not told.
+ * The completion comes as arguments of their own in 6.12, and as one in 6.18. */
 SEC("tp_btf/io_uring_complete")
 int io_ring_done(unsigned long long *arguments)
 {

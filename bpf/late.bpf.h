@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Stacks through code that nobody has indexed yet. A program that starts runs for some milliseconds before
- * its rows are there, on a busy host for longer, and one that lives no longer than that would never have a
- * whole stack. So what the walk would have read is sent along: the registers of the frame where it came to
- * such code, and the stack from there on. The collector takes the remaining steps with the same rules
- * (agent/collect/late_stacks.h). Bounded per CPU and second, and by the room in the ring, which samples
- * need more. */
+/* Stacks through code that nobody has indexed yet. A program that starts runs for some milliseconds
+ * before its rows are there, on a busy host for longer, and one that lives no longer than that
+ * would never have a whole stack. So what the walk would have read is sent along: the registers of
+ * the frame where it came to such code, and the stack from there on. The collector takes the
+ * remaining steps with the same rules (agent/collect/stacks/late_stacks.h). Bounded per CPU and
+ * second, and by the room in the ring, which samples need more. */
 #ifndef PROFD_BPF_LATE_BPF_H
 #define PROFD_BPF_LATE_BPF_H
 
 #include "bpf/stack.bpf.h"
 
-#define SECOND_NS      1000000000ull
 #define LATE_PAGES     (PROF_LATE_STACK_BYTES / PAGE_BYTES - 1) /* behind the first, partial one */
 
 _Static_assert(PROF_REGS == ARCH_REG_COUNT, "struct prof_late_event");
@@ -21,7 +20,8 @@ static __always_inline bool late_has_room(void)
 	       bpf_ringbuf_query(&events, BPF_RB_RING_SIZE) / 2;
 }
 
-static __always_inline bool late_allowed(struct late_rate *rate, uint32_t per_second, uint64_t now_ns)
+static __always_inline bool late_allowed(struct late_rate *rate, uint32_t per_second,
+					 uint64_t now_ns)
 {
 	if (now_ns - rate->since_ns >= SECOND_NS) {
 		rate->since_ns = now_ns;
@@ -58,7 +58,8 @@ static __always_inline uint32_t late_copy(struct late *late, uint64_t sp)
 	return at < wanted ? at : wanted;
 }
 
-static __always_inline void late_fill(struct prof_late_event *event, const struct scratch *s, uint16_t flags)
+static __always_inline void late_fill(struct prof_late_event *event, const struct scratch *s,
+				      uint16_t flags)
 {
 	const struct unwind_state *at = &s->late.at;
 
@@ -68,6 +69,7 @@ static __always_inline void late_fill(struct prof_late_event *event, const struc
 	event->sp = at->sp;
 	event->fp = at->fp;
 	event->context_at = at->context_at;
+	event->thread_pointer = 0;
 	for (uint32_t reg = 0; reg < ARCH_REG_COUNT; reg++)
 		event->regs[reg] = at->regs[reg];
 	event->tgid = s->sample.tgid;
@@ -77,9 +79,11 @@ static __always_inline void late_fill(struct prof_late_event *event, const struc
 	event->regs_known = at->regs_known;
 }
 
-/* The registers alone (s->regs), of a thread whose memory cannot be read here: it sleeps, and the collector has it
- * read, or as @flags say (enum prof_late_flag). True if they were sent. */
-static __always_inline bool late_send_registers(struct scratch *s, uint16_t flags)
+/* The registers alone (s->regs), of a thread whose memory cannot be read here: it sleeps, and the
+ * collector has it read (@thread_pointer is its own), or as @flags say (enum prof_late_flag). True
+ * if they were sent. */
+static __always_inline bool late_send_registers(struct scratch *s, uint64_t thread_pointer,
+						uint16_t flags)
 {
 	uint32_t zero = 0;
 	struct late *late = bpf_map_lookup_elem(&late_scratch, &zero);
@@ -91,6 +95,7 @@ static __always_inline bool late_send_registers(struct scratch *s, uint16_t flag
 	arch_start_unwind(&s->late.at, &s->regs);
 	s->late.frame_count = 0;
 	late_fill(&late->event, s, flags);
+	late->event.thread_pointer = thread_pointer;
 	late->event.head.kind = PROF_EVENT_LATE;
 	late->event.head.size_bytes = sizeof(late->event);
 	late->event.stack_bytes = 0;

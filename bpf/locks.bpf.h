@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The kernel's own locks: how long a thread waited for one on which it can sleep (mutexes, reader-writer
- * semaphores), by the tracepoints around the wait (Linux 5.19, 16edd9b511a1 "locking: Add lock contention
- * tracepoints"). Sampled like times off the CPU. Attached only while somebody wants them.
+/* The kernel's own locks: how long a thread waited for one on which it can sleep (mutexes,
+ * reader-writer semaphores), by the tracepoints around the wait (Linux 5.19, 16edd9b511a1 "locking:
+ * Add lock contention tracepoints"). Sampled like times off the CPU. Attached only while somebody
+ * wants them.
  *
- * Spin locks are left out. The end of their wait is told with the lock held: it may be the one of the very
- * ring buffer that the sample would go into. And who spins is on the CPU: `cpu` shows it. */
+ * Spin locks are left out. The kernel reports the end of their wait with the lock held: it may be
+ * the one of the very ring buffer that the sample would go into. And who spins is on the CPU: `cpu`
+ * shows it. */
 #ifndef PROFD_BPF_LOCKS_BPF_H
 #define PROFD_BPF_LOCKS_BPF_H
 
@@ -57,9 +59,9 @@ static __always_inline uint64_t lock_value(struct task_struct *task, void *lock,
 	return ns ? off_value(ns) : 0;
 }
 
-/* Everything before the walk, NULL: nothing to record. Locks are told apart by a number, not by where the
- * kernel has them. */
-static __always_inline struct scratch *lock_sample(void *ctx, void *lock)
+/* Everything before the walk, NULL: nothing to record. Locks are distinguished by a number, not by
+ * where the kernel has them. A function of its own as waker_begin() is. */
+static __attribute__((noinline)) struct scratch *lock_sample(void *ctx, void *lock)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint64_t now_ns = bpf_ktime_get_ns(), ns = 0, value = lock_value(task, lock, now_ns, &ns);

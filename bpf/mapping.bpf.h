@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From an address of the current process to the mapping it lies in: the last frame's mapping, else
- * the published mappings (a trie), else, for a process whose mappings are not published yet, what
- * the kernel has (young.bpf.h), read once per sample. */
+/* Finds the mapping of an address of the current process: the last frame's mapping, else a
+ * published one (a trie). For a process whose mappings are not published yet the kernel's own
+ * mappings are read, once per sample (young.bpf.h). */
 #ifndef PROFD_BPF_MAPPING_BPF_H
 #define PROFD_BPF_MAPPING_BPF_H
 
@@ -23,7 +23,8 @@ static __always_inline enum mapping_found young_find(struct scratch *s, uint64_t
 
 	if (!count)
 		return MAPPING_NONE;
-	/* What remains does not depend on the comparison: a verifier follows one way through all steps. */
+	/* The rest does not depend on the comparison: a verifier follows one way through all steps.
+	 */
 #pragma clang loop unroll(disable)
 	for (uint32_t step = 0; step < 6; step++) {
 		uint32_t half = count >> 1;

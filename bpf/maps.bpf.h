@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Maps, configuration and per-CPU scratch of all programs. The sizes here are the smallest that
- * make sense; agent/collect/bpf_load.c sets those that depend on the host before loading
- * (bpf/README.md has the table). */
+ * make sense; agent/collect/kernel/bpf_load.c sets those that depend on the host before loading
+ * (bpf/PROGRAMS.md has the table). */
 #ifndef PROFD_BPF_MAPS_BPF_H
 #define PROFD_BPF_MAPS_BPF_H
 
@@ -19,20 +19,29 @@
 		(const uint32_t *)bpf_map_lookup_elem((void *)(table), &index_);                   \
 	})
 
-#include "bpf/arch_x86_64.bpf.h"
+#include "bpf/arch.bpf.h"
+#include "bpf/hotspot.bpf.h"
+#include "bpf/python.bpf.h"
+#include "bpf/v8.bpf.h"
 
 #define YOUNG_VMAS_MAX	 64u /* executable mappings of a process without published ones */
+#define SECOND_NS	 1000000000ull
 #define UNKNOWN_PCS_MAX	 1024u
+#define SCRIPT_CHAINS_MAX 4096u
 #define WALK_WINDOW_WORDS 64u
-#define STACK_FRAMES_MAX (PROF_FRAMES_MAX + 1) /* and the marker of a cut stack */
+#define STACK_FRAMES_MAX (PROF_WORDS_MAX + 1) /* and the marker of a cut stack */
 
 /* Set before loading. */
 const volatile bool have_task_btf = false;
 const volatile bool have_task_pt_regs = false;
+const volatile bool have_task_storage = false;
 const volatile bool have_vma_walk = false;
 const volatile bool have_irq_work = false;
-const volatile bool have_ring_shots = false; /* requests of io_uring are known before they are issued */
-const volatile bool ring_tells_cqe = false;  /* completions are told as they stand in the ring */
+const volatile bool have_stolen = false;
+const volatile bool have_file_names = false;
+const volatile bool have_ring_shots =
+	false; /* requests of io_uring are known before they are issued */
+const volatile bool ring_tells_cqe = false;  /* completions have the ring's form */
 
 /* Written by the collector at any time through the mapping of .bss. */
 struct prof_config config = {};
@@ -76,6 +85,23 @@ struct {
 	__type(value, struct prof_target);
 } targets SEC(".maps");
 
+/* Runtimes of processes by tgid. An entry dies at exit and at exec; a fork copies it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PROF_RUNTIMES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct script_runtime);
+} runtimes SEC(".maps");
+
+/* Runtimes of files by module id, with addresses as in the file: of processes that are not in
+ * `runtimes` yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PROF_FILE_RUNTIMES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct script_runtime);
+} file_runtimes SEC(".maps");
+
 /* Hashes of stacks whose frames have reached the ring buffer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -83,6 +109,14 @@ struct {
 	__type(key, uint64_t);
 	__type(value, uint32_t);
 } sent_stacks SEC(".maps");
+
+/* Chains of script functions of which the collector was woken to ask for the names. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SCRIPT_CHAINS_MAX);
+	__type(key, uint64_t);
+	__type(value, uint32_t);
+} script_chains SEC(".maps");
 
 /* When a process last reported an unknown pc, ns. */
 struct {
@@ -112,11 +146,35 @@ struct young_vma {
 	struct prof_file_key file;
 };
 
-/* What a thread's own requests to a block device were of its wait, see disk.bpf.h. */
+/* A holder gives up a GIL, see gil.bpf.h. */
+struct gil_release {
+	uint64_t time_ns;
+	uint64_t tenure_ns; /* for how long it was seen to have it */
+	uint32_t number;    /* of the holder, gil_thread_number() */
+	uint32_t reserved;
+};
+
+/* The part of a thread's wait that its own requests to a block device were, see disk.bpf.h. */
 struct disk_part {
 	uint64_t device_ns; /* at the device */
 	uint64_t queue_ns;
 	uint64_t disk; /* as in struct prof_sample_event */
+};
+
+/* The script side of a walk, see script.bpf.h. */
+struct walk_script {
+	uint32_t looked;	/* the process's runtime was looked up */
+	uint32_t is_there;	/* it has an interpreter: what follows is valid */
+	uint32_t is_hotspot;	/* scratch.hotspot is valid */
+	uint32_t is_v8;		/* scratch.v8 is valid */
+	uint32_t outcome;	/* why script frames are missing, 0 = they are not */
+	uint32_t saved_count, saved_limit; /* of the walk, when the entry at hand began */
+	uint64_t saved_hash;
+	uint64_t chain; /* hash of the functions without their positions, 0 = there are none */
+	uint32_t wakeups; /* since wakeups_ns */
+	uint64_t wakeups_ns;
+	struct script_range ranges[SCRIPT_RANGES_MAX];
+	struct script_walk walk;
 };
 
 /* Everything about the stack being taken. One per CPU and kind of program: a sampler may interrupt
@@ -138,6 +196,7 @@ struct scratch {
 	uint32_t going;		 /* there is a further frame */
 	uint64_t unknown_pc;
 	uint64_t window[WALK_WINDOW_WORDS + 1]; /* of the stack; the last is there for the verifier */
+	struct walk_script script;
 
 	struct prof_sample_event sample;
 	struct arch_regs regs;
@@ -145,6 +204,7 @@ struct scratch {
 		uint64_t off_ns;       /* all of the time off the CPU */
 		uint64_t run_delay_ns; /* its total before */
 		struct disk_part disk; /* of a wait for a disk */
+		struct gil_release release; /* that the wait follows; number 0 = none */
 		uint32_t owed;	       /* its user stack is still to be walked */
 	} resume;
 
@@ -175,6 +235,9 @@ struct scratch {
 		char text[80];
 	} name;
 
+	struct hotspot_walk hotspot;
+	struct v8_walk v8;
+
 	struct { /* where rows are awaited, see late.bpf.h */
 		struct unwind_state at;
 		uint32_t wanted;
@@ -187,6 +250,7 @@ _Static_assert(sizeof(struct scratch) <= 32768, "PCPU_MIN_UNIT_SIZE");
 enum cpu_scratch_of {
 	CPU_SCRATCH_SAMPLER,
 	CPU_SCRATCH_RETRY, /* see retry.bpf.h */
+	CPU_SCRATCH_FAULT, /* a tick may interrupt the sample of a fault */
 	CPU_SCRATCH_MAX,
 };
 
@@ -216,8 +280,8 @@ struct late_rate {
 	uint64_t since_ns;
 };
 
-/* An event of late.bpf.h in the making. The last page is never filled: it is there for the verifier,
- * which knows the place of a copy by its mask only. */
+/* An event of late.bpf.h in the making. The last page is never filled: it is there for the
+ * verifier, which knows the place of a copy by its mask only. */
 struct late {
 	uint32_t busy;
 	struct late_rate copies, retries;
@@ -251,7 +315,8 @@ struct io_rate {
 };
 
 struct io_pace {
-	struct io_rate wanted, undecided; /* processes that nobody has decided on yet have one of their own */
+	struct io_rate wanted,
+		undecided;  /* processes that nobody has decided on yet have one of their own */
 	uint64_t chosen_ns; /* when it was last decided to record a call */
 	uint64_t cost_ns;   /* of recording one, in the mean; 0 = not known yet */
 };
@@ -321,7 +386,7 @@ struct off_state {
 	uint64_t run_delay_ns; /* sched_info.run_delay then */
 	uint32_t generation; /* config.off_generation then: an older one is of another attachment */
 	uint16_t blocked;    /* enum off_how */
-	uint16_t reserved;
+	uint16_t waits_for_gil; /* this wait is one for CPython's global lock, see gil.bpf.h */
 	uint32_t holder; /* of the lock it waits for, as it says; 0 = unknown */
 	uint32_t waker;	 /* thread of its process that woke it, while locks are wanted; 0 = none */
 	uint32_t wanted; /* decision, as it was found: config.target_generation << 1, bit 0: locks too */
@@ -329,6 +394,10 @@ struct off_state {
 	uint64_t came_stolen_ns; /* of that CPU until then, see off_cpu_stolen() */
 	uint64_t stolen_ns; /* of its own times on CPUs, those that have ended; only grows */
 	struct arch_call call; /* how it had entered the kernel; cs = 0: it has no user stack */
+	uint64_t gil_since_ns; /* when its wait for the GIL began, in several parts; 0 = there is none */
+	uint32_t gil_switches; /* how often the GIL had changed hands, as the last part began */
+	uint32_t gil_draw;     /* decides which parts are recorded, as off_value() */
+	struct gil_release gil_release; /* that this wait follows; number 0 = none */
 };
 
 struct {
@@ -376,18 +445,22 @@ static __always_inline uint32_t index_within(uint32_t index, uint32_t size)
 	return index & (size - 1);
 }
 
-/* The scratch of this CPU in @map, or NULL if a program of the same kind was interrupted in it
+/* The scratch @at of this CPU in @map, or NULL if a program of the same kind was interrupted in it
  * (counted by the caller). Nesting on a CPU is strictly last in, first out, so a plain flag is
  * enough. */
-static __always_inline struct scratch *scratch_enter(void *map)
+static __always_inline struct scratch *scratch_enter_at(void *map, uint32_t at)
 {
-	uint32_t zero = 0;
-	struct scratch *scratch = bpf_map_lookup_elem(map, &zero);
+	struct scratch *scratch = bpf_map_lookup_elem(map, &at);
 
 	if (!scratch || scratch->busy)
 		return NULL;
 	scratch->busy = 1;
 	return scratch;
+}
+
+static __always_inline struct scratch *scratch_enter(void *map)
+{
+	return scratch_enter_at(map, 0);
 }
 
 static __always_inline void scratch_leave(struct scratch *scratch)

@@ -26,18 +26,20 @@
 
 #include "bpf/disk.bpf.h"
 #include "bpf/file_name.bpf.h"
+#include "bpf/gil.bpf.h"
 #include "bpf/retry.bpf.h"
+#include "bpf/task.bpf.h"
 
 #include <bpf/bpf_tracing.h>
 
 /* ---- stolen -------------------------------------------------------------------------------- */
 
-/* While a thread has a CPU, interrupts may run there, and a hypervisor may take it away. Where the kernel knows of this
- * time it does not count as the thread's (update_rq_clock_task() in kernel/sched/core.c), which was not blocked either. The
- * CPU's two clocks differ by all of it. */
-#define OFF_HAS_CLOCKS bpf_core_field_exists(struct sched_entity, cfs_rq)
+/* While a thread has a CPU, interrupts may run there, and a hypervisor may take it away. Where the
+ * kernel knows of this time it does not count as the thread's (update_rq_clock_task() in
+ * kernel/sched/core.c), which was not blocked either. The CPU's two clocks differ by all of it. */
+#define OFF_HAS_CLOCKS (have_stolen && bpf_core_field_exists(struct sched_entity, cfs_rq))
 
-/* Of the CPU that @task is on, ns since the host began; 0 = none or not known. */
+/* The time stolen from the CPU that @task is on, ns since the host began; 0 = none or not known. */
 static __always_inline uint64_t off_cpu_stolen(struct task_struct *task)
 {
 	struct rq *rq;
@@ -48,10 +50,12 @@ static __always_inline uint64_t off_cpu_stolen(struct task_struct *task)
 	return rq->clock - rq->clock_task;
 }
 
-/* Of @task since it came onto its CPU, of which until now @cpu_stolen_ns was. If nobody saw it come, what the kernel noted of
- * that tells: the time since then less what was counted of it, which holds unless it was moved between cgroups or the like
- * since (it shows too much then). */
-static __always_inline uint64_t off_stolen_now(const struct off_state *state, struct task_struct *task, uint64_t cpu_stolen_ns)
+/* The time stolen from @task since it came onto its CPU, which until now had @cpu_stolen_ns. If
+ * nobody saw it come, the kernel's own notes tell: the time since then less the time that was
+ * counted for it. That holds unless it was moved between cgroups or the like since (it shows too
+ * much then). */
+static __always_inline uint64_t off_stolen_now(const struct off_state *state,
+					       struct task_struct *task, uint64_t cpu_stolen_ns)
 {
 	int64_t stolen_ns;
 
@@ -66,11 +70,13 @@ static __always_inline uint64_t off_stolen_now(const struct off_state *state, st
 	return stolen_ns > 0 ? stolen_ns : 0;
 }
 
-/* Of all times on CPUs that were seen. Another CPU may switch the thread meanwhile: then its last one is left out. */
+/* The time stolen in all times on CPUs that were seen. Another CPU may switch the thread meanwhile:
+ * then its last time is left out. */
 static __always_inline uint64_t off_stolen(struct task_struct *task)
 {
-	volatile struct off_state *state = bpf_task_storage_get(&off_states, task, 0, 0);
-	uint64_t stolen_ns = state ? state->stolen_ns : 0, came_stolen_ns = state ? state->came_stolen_ns : 0;
+	volatile struct off_state *state = off_state_get(task, false);
+	uint64_t stolen_ns = state ? state->stolen_ns : 0,
+		 came_stolen_ns = state ? state->came_stolen_ns : 0;
 	uint64_t since_ns = state ? state->since_ns : 0, now_ns;
 
 	if (!task->on_cpu || (since_ns && state->generation == config.off_generation))
@@ -95,16 +101,17 @@ static __always_inline uint32_t off_task_state(struct task_struct *task)
 	return (uint32_t)((struct task_struct___pre514 *)task)->state;
 }
 
-/* Stopped by a signal, a tracer or the freezer, a thread waits for nothing that it asked for, whatever call that
- * interrupted. A cgroup's freezer lets its threads sleep interruptibly and notes it; the note alone is also there in
- * vfork() (kernel/signal.c, kernel/fork.c). */
+/* Stopped by a signal, a tracer or the freezer, a thread waits for nothing that it asked for,
+ * whatever call that interrupted. A cgroup's freezer lets its threads sleep interruptibly and notes
+ * it; the note alone is also there in vfork() (kernel/signal.c, kernel/fork.c). */
 static __always_inline uint32_t off_how(struct task_struct *task)
 {
 	uint32_t state = off_task_state(task);
 
 	if (!state)
 		return OFF_RUNS;
-	if (state & OFF_HALTED_STATES || (state & OFF_INTERRUPTIBLE && BPF_CORE_READ_BITFIELD(task, frozen)))
+	if (state & OFF_HALTED_STATES ||
+	    (state & OFF_INTERRUPTIBLE && BPF_CORE_READ_BITFIELD(task, frozen)))
 		return OFF_HALTED;
 	return OFF_WAITS;
 }
@@ -115,29 +122,44 @@ static __always_inline uint64_t off_run_delay(struct task_struct *task)
 								     : 0;
 }
 
-/* Who holds the lock that a system call waits for, as the lock says; 0 = it does not say. The memory
- * is that of the thread that leaves. Whoever uses it checks that it is a thread of the process: locks
- * of other libraries keep something else where glibc keeps the owner. */
+static __always_inline uint64_t off_run_delay_of_current(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (have_task_btf)
+		return off_run_delay(bpf_get_current_task_btf());
+	return bpf_core_field_exists(struct task_struct, sched_info)
+		       ? BPF_CORE_READ(task, sched_info.run_delay)
+		       : 0;
+}
+
+/* The holder of the lock that a system call waits for, as the lock says; 0 = it does not say. The
+ * memory is that of the thread that leaves. The caller checks that the holder is a thread of the
+ * process: locks of other libraries keep something else where glibc keeps the owner. */
 static __always_inline uint32_t off_holder(const struct arch_call *call)
 {
 	struct arch_lock_wait wait;
 	uint32_t words[2] = { 0 };
 
-	if (!call->cs || !arch_is_futex(call->orig_ax) || !arch_is_lock_wait(call->si, call->dx))
+	const uint64_t operation = arch_second_argument(call), expected = arch_third_argument(call);
+
+	if (!arch_call_is_known(call) || !arch_is_futex(arch_system_call(call)) ||
+	    !arch_is_lock_wait(operation, expected))
 		return 0;
-	wait = arch_lock_owner(call->si, call->dx);
+	wait = arch_lock_owner(operation, expected);
 	if (wait.owner)
 		return wait.owner;
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(call->di + wait.owner_at)))
+	if (bpf_probe_read_user(words, sizeof(words), (void *)(arch_first_argument(call) + wait.owner_at)))
 		return 0;
 	return (words[0] > 1 ? words[0] : words[1] * wait.or_next) & FUTEX_TID_MASK;
 }
 
-/* Is the time of @task wanted? The state to note it in, or NULL. Decisions about processes are few, so
- * a thread remembers the last good one: the look-up of its process would cost more than all the rest. */
+/* Is the time of @task wanted? The state to note it in, or NULL. Decisions about processes are few,
+ * so a thread remembers the last good one: the look-up of its process would cost more than all the
+ * rest. */
 static __always_inline struct off_state *off_wanted(struct task_struct *task)
 {
-	struct off_state *state = bpf_task_storage_get(&off_states, task, 0, 0);
+	struct off_state *state = off_state_get(task, false);
 	uint32_t generation = config.target_generation << 1, tgid = task->tgid;
 	struct prof_target *target;
 
@@ -147,7 +169,7 @@ static __always_inline struct off_state *off_wanted(struct task_struct *task)
 	if (target_wants(target, PROF_WANT_OFFCPU))
 		return NULL;
 	if (!state)
-		state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		state = off_state_get(task, true);
 	if (state)
 		state->wanted = generation | (target && target->wanted & PROF_WANT_LOCKS);
 	return state;
@@ -157,15 +179,16 @@ static __always_inline struct off_state *off_wanted(struct task_struct *task)
 static __always_inline void off_note_call(struct off_state *state, struct task_struct *task)
 {
 	if (has_user_stack(task->mm, task->flags))
-		arch_get_call(&state->call, (const struct arch_regs *)bpf_task_pt_regs(task));
+		task_get_call(&state->call, task);
 	else
-		state->call.cs = 0;
+		arch_call_clear(&state->call);
 }
 
 /* ---- what it waited for -------------------------------------------------------------------- */
 
-/* Files without an inode of their own are told by the name that the kernel gave them (fs/eventfd.c,
- * fs/timerfd.c, fs/signalfd.c): a counter that another thread raises is as good as a pipe. */
+/* Files without an inode of their own are known by the name that the kernel gave them
+ * (fs/eventfd.c, fs/timerfd.c, fs/signalfd.c): a counter that another thread raises is as good as a
+ * pipe. */
 static __always_inline uint32_t wait_of_nameless(struct file *file)
 {
 	const unsigned char *at = BPF_CORE_READ(file, f_path.dentry, d_name.name);
@@ -226,14 +249,15 @@ static __always_inline uint32_t detail_of_wait(uint32_t wait)
 }
 
 /* A wait with a time limit that was interrupted (by a tracer, SIGSTOP, the freezer) goes on as
- * restart_syscall(), with the arguments of the system call that it was. Of the three that can wait long, the
- * kernel's note (kernel/futex/waitwake.c, fs/select.c, kernel/time/hrtimer.c) begins with the first argument
- * in futex() and poll(), and goes on with the value expected or with poll()'s second argument. */
+ * restart_syscall(), with the arguments of the system call that it was. Of the three that can wait
+ * long, the kernel's note (kernel/futex/waitwake.c, fs/select.c, kernel/time/hrtimer.c) begins with
+ * the first argument in futex() and poll(), and goes on with the value expected or with poll()'s
+ * second argument. */
 static __always_inline uint64_t off_restarted(struct scratch *s, struct task_struct *task)
 {
-	if ((uint64_t)BPF_CORE_READ(task, restart_block.futex.uaddr) != s->regs.di)
+	if ((uint64_t)BPF_CORE_READ(task, restart_block.futex.uaddr) != arch_first_argument(&s->regs))
 		return ARCH_NANOSLEEP;
-	if (BPF_CORE_READ(task, restart_block.futex.val) == (uint32_t)s->regs.si)
+	if (BPF_CORE_READ(task, restart_block.futex.val) == (uint32_t)arch_second_argument(&s->regs))
 		return ARCH_POLL;
 	return ARCH_FUTEX;
 }
@@ -256,8 +280,9 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 	s->sample.detail = arch_detail_of_syscall(number);
 	if (wait == PROF_WAIT_FUTEX && number != ARCH_FUTEX_WAITV) {
 		s->sample.object = arch_first_argument(&s->regs);
-		if ((arch_is_futex(number) && arch_is_lock_wait(s->regs.si, s->regs.dx)) ||
-		    (number == ARCH_FUTEX_WAIT && arch_is_lock_wait(9, s->regs.si)))
+		if ((arch_is_futex(number) && arch_is_lock_wait(arch_second_argument(&s->regs),
+								arch_third_argument(&s->regs))) ||
+		    (number == ARCH_FUTEX_WAIT && arch_is_lock_wait(9, arch_second_argument(&s->regs))))
 			s->sample.detail = PROF_DETAIL_LOCK;
 	}
 	if (wait == PROF_WAIT_NONE) {
@@ -280,7 +305,7 @@ static __always_inline uint64_t off_disk_share(uint64_t part_ns, uint64_t blocke
 	return blocked_ns < 1ull << 47 ? part_ns * PROF_DISK_WHOLE / blocked_ns : 0; /* 39 hours */
 }
 
-/* Of a wait for a disk that took @blocked_ns, which parts were the device's and its queue's. */
+/* Divides a wait for a disk of @blocked_ns into the device's part and its queue's. */
 static __always_inline void off_disk(struct scratch *s, uint64_t blocked_ns)
 {
 	uint64_t device = off_disk_share(s->resume.disk.device_ns, blocked_ns);
@@ -315,14 +340,16 @@ static __attribute__((noinline)) void off_send(struct scratch *s, uint64_t run_d
 		/* what it had waited for stays with it */
 		s->sample.state = PROF_OFF_RUNQUEUE << 4 | (s->sample.state & 15);
 	}
-	sample_send(s);
+	if (s->sample.value)
+		sample_send(s);
+	gil_send_release(s);
 }
 
-/* What a thread's user stack is without reading its memory: where it entered the kernel. */
+/* The user stack of a thread whose memory is not read: where it entered the kernel. */
 static __always_inline void off_entry_stack(struct scratch *s, uint32_t outcome)
 {
 	walk_none(s);
-	s->frames[0] = prof_frame_address(PROF_FRAME_ADDRESS, s->regs.ip, 0);
+	s->frames[0] = prof_frame_address(PROF_FRAME_ADDRESS, arch_ip(&s->regs), 0);
 	s->stack.tgid = s->sample.tgid;
 	s->stack.frame_count = 1;
 	s->stack.outcome = outcome;
@@ -341,6 +368,7 @@ static __always_inline void off_mark_blocked(struct scratch *s)
 static __attribute__((noinline)) void off_give_up(struct scratch *s)
 {
 	outcome_count(OUTCOME_resume_missed);
+	s->resume.release.number = 0;
 	if (arch_is_user(&s->regs) && !arch_is_compat32(&s->regs)) {
 		off_entry_stack(s, OUTCOME_resume_missed);
 		s->sample.user_stack_hash = stack_send(s);
@@ -348,14 +376,36 @@ static __attribute__((noinline)) void off_give_up(struct scratch *s)
 	off_send(s, s->resume.run_delay_ns);
 }
 
-/* Value of a time off the CPU, 0: not recorded. */
-static __always_inline uint64_t off_value(uint64_t off_ns)
+/* Value of a time off the CPU by the random number @draw, 0: not recorded. */
+static __always_inline uint64_t off_value_by(uint64_t off_ns, uint32_t draw)
 {
 	uint64_t threshold_ns = config.off_threshold_ns;
 
 	if (off_ns >= threshold_ns)
 		return off_ns;
-	return bpf_get_prandom_u32() * threshold_ns >> 32 < off_ns ? threshold_ns : 0;
+	return draw * threshold_ns >> 32 < off_ns ? threshold_ns : 0;
+}
+
+static __always_inline uint64_t off_value(uint64_t off_ns)
+{
+	return off_value_by(off_ns, bpf_get_prandom_u32());
+}
+
+/* Begins a sample with @value of @amount, of a thread that the caller fills in. */
+static __always_inline void sample_begin(struct scratch *s, uint64_t now_ns, uint64_t amount,
+					 uint64_t value)
+{
+	s->sample.head.flags = 0;
+	s->sample.time_ns = now_ns;
+	s->sample.user_stack_hash = 0;
+	s->sample.value = value;
+	s->sample.value2 = value * 1024 / amount;
+	s->sample.source = 0;
+	s->sample.cpu = bpf_get_smp_processor_id();
+	s->sample.type = PROF_SAMPLE_OFFCPU;
+	s->sample.object = 0;
+	s->sample.holder = s->sample.waker = 0;
+	s->sample.detail = PROF_DETAIL_NONE;
 }
 
 static __always_inline void off_sample_begin(struct scratch *s, struct task_struct *task,
@@ -363,34 +413,26 @@ static __always_inline void off_sample_begin(struct scratch *s, struct task_stru
 {
 	struct task_struct *leader = task->group_leader;
 
-	s->sample.head.flags = 0;
-	s->sample.time_ns = now_ns;
+	sample_begin(s, now_ns, off_ns, value);
 	s->sample.start_boottime_ns = leader->start_boottime;
-	s->sample.user_stack_hash = 0;
-	s->sample.value = value;
-	s->sample.value2 = value * 1024 / off_ns;
 	s->sample.tgid = task->tgid;
 	s->sample.tid = task->pid;
-	s->sample.source = 0;
-	s->sample.cpu = bpf_get_smp_processor_id();
-	s->sample.type = PROF_SAMPLE_OFFCPU;
-	s->sample.object = 0;
-	s->sample.holder = s->sample.waker = 0;
-	s->sample.detail = PROF_DETAIL_NONE;
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
 }
 
 /* The wait of @off_ns that the pending sample stands for. */
-static __always_inline void off_wait_begin(struct scratch *s, const struct off_state *state, uint64_t off_ns)
+static __always_inline void off_wait_begin(struct scratch *s, const struct off_state *state,
+					   uint64_t off_ns)
 {
 	s->resume.off_ns = off_ns;
 	s->resume.run_delay_ns = state->run_delay_ns;
 	s->resume.disk = (struct disk_part){ 0 };
+	s->resume.release = state->gil_release;
 	s->sample.holder = state->holder;
 	s->sample.waker = state->waker;
 }
 
-/* What it waited for is not known yet. */
+/* The kind of the wait is not known yet. */
 static __always_inline uint8_t off_state_of(uint32_t blocked)
 {
 	return blocked ? PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER : PROF_OFF_PREEMPTED << 4;
@@ -429,7 +471,7 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 {
 	bool has_registers = has_user_stack(task->mm, task->flags) &&
 			     !bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
-						    (void *)bpf_task_pt_regs(task));
+						    task_saved_regs(task));
 
 	walk_none(s);
 	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
@@ -463,10 +505,11 @@ static __always_inline void unseen_user_stack(struct scratch *s)
 	s->sample.user_stack_hash = stack_send(s);
 }
 
-/* The kernel may hide a switch from tracers. That @task came back shows when it leaves again, and the kernel has noted when
- * that was: the length of its wait is exact. What it waited for says the call that it was in, of which a file is told by what
- * its descriptor is now. */
-static __attribute__((noinline)) void off_record_unseen(const struct off_state *state, struct task_struct *task, uint64_t now_ns)
+/* The kernel may hide a switch from tracers. That @task came back shows when it leaves again, and
+ * the kernel has noted when that was: the length of its wait is exact. What it waited for says the
+ * call that it was in, of which the file is the present one of its descriptor. */
+static __attribute__((noinline)) void off_record_unseen(const struct off_state *state,
+							struct task_struct *task, uint64_t now_ns)
 {
 	uint64_t ran_ns, off_ns, value;
 	uint32_t zero = 0;
@@ -486,12 +529,13 @@ static __attribute__((noinline)) void off_record_unseen(const struct off_state *
 		off_give_up(s);
 	off_sample_begin(s, task, now_ns - ran_ns, off_ns, value);
 	off_wait_begin(s, state, off_ns);
+	s->resume.release.number = 0; /* its stack is not there any more */
 	s->sample.kernel_stack_hash = 0;
 	s->sample.state = off_state_of(state->blocked);
 	arch_set_call(&s->regs, &state->call);
-	if (state->call.cs && state->blocked == OFF_WAITS)
+	if (arch_call_is_known(&state->call) && state->blocked == OFF_WAITS)
 		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
-	if (state->call.cs && !arch_is_compat32(&s->regs))
+	if (arch_call_is_known(&state->call) && !arch_is_compat32(&s->regs))
 		unseen_user_stack(s);
 	off_send(s, off_run_delay(task));
 }
@@ -500,7 +544,7 @@ static __attribute__((noinline)) void off_record_unseen(const struct off_state *
 
 #define OFF_NOT_READ (~0ull)
 
-/* What was stolen of the CPU; OFF_NOT_READ: nobody wanted to know. */
+/* Returns the time stolen from the CPU; OFF_NOT_READ: nobody wanted to know. */
 static __always_inline uint64_t off_leave(struct task_struct *task, bool preempted, uint64_t now_ns)
 {
 	struct off_state *state;
@@ -523,13 +567,18 @@ static __always_inline uint64_t off_leave(struct task_struct *task, bool preempt
 	state->generation = config.off_generation;
 	state->blocked = preempted ? OFF_RUNS : off_how(task);
 	state->holder = state->waker = 0;
+	gil_forget(state);
 	off_note_call(state, task);
-	if (state->blocked && state->wanted & 1)
+	if (state->blocked && state->wanted & 1) {
 		state->holder = off_holder(&state->call);
+		if (config.gils)
+			gil_leave(state, task, now_ns);
+	}
 	return cpu_stolen_ns;
 }
 
-static __always_inline void off_return(struct task_struct *task, uint64_t now_ns, uint64_t cpu_stolen_ns)
+static __always_inline void off_return(struct task_struct *task, uint64_t now_ns,
+				       uint64_t cpu_stolen_ns)
 {
 	struct off_state *state;
 	uint64_t off_ns, value;
@@ -538,7 +587,7 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 
 	if (!task->pid)
 		return;
-	state = bpf_task_storage_get(&off_states, task, 0, 0);
+	state = off_state_get(task, false);
 	if (!state)
 		return;
 	state->came_stolen_ns = cpu_stolen_ns == OFF_NOT_READ ? off_cpu_stolen(task) : cpu_stolen_ns;
@@ -547,8 +596,8 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 		return;
 	off_ns = now_ns - state->since_ns;
 	state->since_ns = 0;
-	value = off_value(off_ns);
-	if (!value || !off_ns)
+	value = state->waits_for_gil ? off_value_by(off_ns, state->gil_draw) : off_value(off_ns);
+	if ((!value && !state->gil_release.number) || !off_ns)
 		return;
 	s = bpf_map_lookup_elem(&switch_scratch, &zero);
 	if (!s)
@@ -573,9 +622,9 @@ int BPF_PROG(off_switch, bool preempt, struct task_struct *prev, struct task_str
 
 /* ---- wakers -------------------------------------------------------------------------------- */
 
-/* Who wakes a thread that waits for a lock has just released it: the holder of locks that do not say
- * who holds them. Attached only while locks are wanted. Wakers of other processes, and interrupts of
- * threads of other processes, are none. */
+/* A thread that wakes a waiter for a lock has just released the lock: it is the holder of locks
+ * that do not say who holds them. Attached only while locks are wanted. Wakers of other processes,
+ * and interrupts of their threads, do not count. The GIL says who holds it (gil.bpf.h). */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(off_waking, struct task_struct *task)
 {
@@ -583,9 +632,9 @@ int BPF_PROG(off_waking, struct task_struct *task)
 	uint64_t pid_tgid = bpf_get_current_pid_tgid();
 	struct off_state *state;
 
-	if ((uint32_t)task->tgid == pid_tgid >> 32 && (uint32_t)task->pid != (uint32_t)pid_tgid) {
-		state = bpf_task_storage_get(&off_states, task, 0, 0);
-		if (state && state->blocked)
+	if (task->tgid == pid_tgid >> 32 && task->pid != (uint32_t)pid_tgid) {
+		state = off_state_get(task, false);
+		if (state && state->blocked && !state->waits_for_gil)
 			state->waker = (uint32_t)pid_tgid;
 	}
 	cost_end(&timer);
@@ -594,8 +643,8 @@ int BPF_PROG(off_waking, struct task_struct *task)
 
 /* ---- exact sums ---------------------------------------------------------------------------- */
 
-/* The wait for a CPU that a thread is in: run_delay has it when it ends. The scheduler's clock is known by the
- * thread that sweeps, which came onto its CPU just before. */
+/* The wait for a CPU that a thread is in: run_delay has it when it ends. The scheduler's clock is
+ * known by the thread that sweeps, which came onto its CPU just before. */
 static __always_inline uint64_t off_queued(struct task_struct *task, uint64_t now_ns)
 {
 	uint64_t queued_ns;
@@ -607,7 +656,8 @@ static __always_inline uint64_t off_queued(struct task_struct *task, uint64_t no
 	return task->sched_info.last_queued && queued_ns < now_ns ? now_ns - queued_ns : 0;
 }
 
-static __always_inline void reading_send(struct prof_sample_event *event, uint8_t type, uint64_t value, uint64_t value2)
+static __always_inline void reading_send(struct prof_sample_event *event, uint8_t type,
+					 uint64_t value, uint64_t value2)
 {
 	event->type = type;
 	event->value = value;
@@ -616,10 +666,10 @@ static __always_inline void reading_send(struct prof_sample_event *event, uint8_
 		outcome_count(OUTCOME_ring_full);
 }
 
-/* What the scheduler itself has counted for a thread: between two of these its time on CPUs and on run queues is exact,
- * and so is what was stolen from it; what is left of the time it was blocked. */
-static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns, uint64_t queued_ns,
-					bool ends, bool with_moved)
+/* The scheduler's own counts for a thread. Between two of them its time on CPUs and on run queues
+ * is exact, and so is the time stolen from it; the remaining time it was blocked. */
+static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns,
+					uint64_t queued_ns, bool ends, bool with_moved)
 {
 	struct task_struct *leader = task->group_leader;
 	const struct io_moved *moved;
@@ -635,16 +685,17 @@ static __always_inline void thread_send(struct task_struct *task, uint64_t now_n
 	};
 
 	bpf_probe_read_kernel(event.comm, sizeof(event.comm), task->comm);
-	reading_send(&event, PROF_SAMPLE_THREAD, task->se.sum_exec_runtime, off_run_delay(task) + queued_ns);
+	reading_send(&event, PROF_SAMPLE_THREAD, task->se.sum_exec_runtime,
+		     off_run_delay(task) + queued_ns);
 	reading_send(&event, PROF_SAMPLE_STOLEN, off_stolen(task),
 		     2 * task->nvcsw - (!task->on_cpu && off_task_state(task)));
 	if (!with_moved)
 		return;
-	moved = bpf_task_storage_get(&io_moved, task, 0, 0);
+	moved = io_moved_get(task);
 	reading_send(&event, PROF_SAMPLE_MOVED, moved ? moved->bytes : 0, 0);
 }
 
-/* Of the last thread of a process the target is gone already: it counts as undecided. */
+/* The target of a process is gone already when its last thread ends: it counts as undecided. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(off_exit, struct task_struct *task)
 {
@@ -654,19 +705,21 @@ int BPF_PROG(off_exit, struct task_struct *task)
 
 	if (!target_wants(target, PROF_WANT_OFFCPU))
 		thread_send(task, bpf_ktime_get_ns(), 0, true, !target_wants(target, PROF_WANT_IO));
+	task_forget(task->pid);
 	cost_end(&timer);
 	return 0;
 }
 
 /* ---- sweeping ------------------------------------------------------------------------------ */
 
-/* What is needed to have the rest of a blocked thread's stack goes along. */
-static __always_inline void sweep_user_stack(struct scratch *s)
+/* Adds what is needed to complete a blocked thread's stack. */
+static __always_inline void sweep_user_stack(struct scratch *s, struct task_struct *task)
 {
 	off_entry_stack(s, OUTCOME_complete);
 	off_mark_blocked(s);
 	s->sample.user_stack_hash = stack_send(s);
-	s->sample.head.flags = late_send_registers(s, 0) ? PROF_SAMPLE_LATE : 0;
+	s->sample.head.flags =
+		late_send_registers(s, arch_thread_pointer(task), 0) ? PROF_SAMPLE_LATE : 0;
 }
 
 static __always_inline void sweep_send(struct scratch *s, struct task_struct *task,
@@ -682,11 +735,11 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
 	s->sample.state = off_state_of(state->blocked);
 	if (has_user_stack(task->mm, task->flags) &&
-	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task))) {
+	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), task_saved_regs(task))) {
 		if (state->blocked == OFF_WAITS)
 			s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
 		if (arch_is_user(&s->regs) && !arch_is_compat32(&s->regs))
-			sweep_user_stack(s);
+			sweep_user_stack(s, task);
 	}
 	sample_send(s);
 }
@@ -701,7 +754,7 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 	if (bpf_core_field_exists(struct task_struct, on_cpu) && task->on_cpu)
 		return;
 	s = bpf_map_lookup_elem(&sweep_scratch, &zero);
-	state = bpf_task_storage_get(&off_states, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	state = off_state_get(task, true);
 	if (!s || !state)
 		return;
 	if (state->since_ns && state->generation == config.off_generation) {
@@ -710,6 +763,8 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 	} else {
 		state->blocked = off_how(task);
 		state->holder = state->waker = 0;
+		gil_forget(state);
+		state->gil_since_ns = 0;
 		state->generation = config.off_generation;
 		off_note_call(state, task);
 	}
@@ -720,8 +775,8 @@ static __always_inline void sweep_wait(struct task_struct *task, uint64_t now_ns
 /* Visits every thread of the host: so that a session has what fell inside of a wait that began
  * before it, or has not ended with it, and the exact sums of each thread at both ends. A thread
  * that comes back in this very moment may count its time twice.
- * A byte for each that leaves something in the ring: after as many as a read has room for, the reader
- * takes out what is there (bpf_seq_read() in kernel/bpf/bpf_iter.c). */
+ * A byte for each that leaves something in the ring: after as many as a read has room for, the
+ * reader takes out what is there (bpf_seq_read() in kernel/bpf/bpf_iter.c). */
 SEC("iter/task")
 int off_sweep(struct bpf_iter__task *ctx)
 {
@@ -742,8 +797,8 @@ int off_sweep(struct bpf_iter__task *ctx)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
 	if (!config.sweep_clock_ns && bpf_core_field_exists(struct task_struct, sched_info))
-		config.sweep_clock_ns =
-			now_ns - bpf_get_current_task_btf()->sched_info.last_arrival;
+		config.sweep_clock_ns = now_ns - BPF_CORE_READ((struct task_struct *)bpf_get_current_task(),
+							       sched_info.last_arrival);
 	if (wanted) {
 		thread_send(task, now_ns, off_queued(task, now_ns), false,
 			    !target_wants(target, PROF_WANT_IO));
@@ -779,8 +834,8 @@ static __always_inline struct scratch *resume_begin(bool with_loop)
 	return s;
 }
 
-/* futex_waitv(): the first of its futexes, struct futex_waitv of include/uapi/linux/futex.h, where the program's memory can
- * be read. */
+/* futex_waitv(): the first of its futexes, struct futex_waitv of include/uapi/linux/futex.h, where
+ * the program's memory can be read. */
 static __always_inline void resume_waitv(struct scratch *s)
 {
 	uint64_t first[2]; /* the expected value, the address */
@@ -798,15 +853,19 @@ static __always_inline void resume_end(struct scratch *s, bool with_loop)
 {
 	resume_waitv(s);
 	walked_stack_send(s, with_loop);
-	off_send(s, off_run_delay(bpf_get_current_task_btf()));
+	off_send(s, off_run_delay_of_current());
 }
 
-SEC("tp_btf/irq_work_entry")
-int BPF_PROG(off_resume, int vector)
+SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
+int BPF_PROG(off_resume, uint64_t what)
 {
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
-	struct scratch *s = resume_begin(true);
+	struct cost_timer timer;
+	struct scratch *s;
 
+	if (!arch_is_irq_work(what))
+		return 0;
+	timer = cost_begin(PROF_PROGRAM_RESUME);
+	s = resume_begin(true);
 	if (s) {
 		if (s->going)
 			walk_whole(s);
@@ -819,15 +878,19 @@ int BPF_PROG(off_resume, int vector)
 WALK_COMPAT(off_walk_turn, switch_scratch)
 
 /* For kernels without bpf_loop() (before v5.17). */
-SEC("tp_btf/irq_work_entry")
-int BPF_PROG(off_resume_compat, int vector)
+SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
+int BPF_PROG(off_resume_compat, uint64_t what)
 {
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
-	struct scratch *s = resume_begin(false);
+	struct cost_timer timer;
+	struct scratch *s;
 
+	if (!arch_is_irq_work(what))
+		return 0;
+	timer = cost_begin(PROF_PROGRAM_RESUME);
+	s = resume_begin(false);
 	if (s) {
 		if (s->going)
-			walk_compat(s, off_walk_turn);
+			walk_compat(off_walk_turn);
 		resume_end(s, false);
 	}
 	cost_end(&timer);

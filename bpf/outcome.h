@@ -3,7 +3,9 @@
 #ifndef PROFD_BPF_OUTCOME_H
 #define PROFD_BPF_OUTCOME_H
 
-#define OUTCOME(id, name, sentence) OUTCOME_##name = (id),
+#define OUTCOME_STACKS_MAX 32u /* ids that a stack may have are smaller */
+
+#define OUTCOME(id, name, place, sample, shown, sentence) OUTCOME_##name = (id),
 enum prof_outcome {
 #include "bpf/outcome.def"
 };

@@ -1,38 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h), bytes (io.bpf.h), the
- * kernel's locks (locks.bpf.h), wakers (wakers.bpf.h) and the life of processes. See bpf/README.md. */
+/* The profiler's BPF object: the CPU sampler, the off-CPU programs (offcpu.bpf.h), bytes
+ * (io.bpf.h), the kernel's locks (locks.bpf.h), wakers (wakers.bpf.h), exec, fork and exit.
+ * See bpf/README.md. */
 #include "bpf/io_ring.bpf.h"
 #include "bpf/locks.bpf.h"
 #include "bpf/wakers.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-struct task_facts {
-	uint64_t start_boottime_ns; /* of the process */
-	uint32_t flags;
-	bool has_memory;
-};
-
-static __always_inline struct task_facts task_facts_of_current(void)
-{
-	struct task_struct *task, *leader;
-
-	if (have_task_btf) {
-		task = bpf_get_current_task_btf();
-		leader = task->group_leader;
-		return (struct task_facts){
-			.start_boottime_ns = leader->start_boottime,
-			.flags = task->flags,
-			.has_memory = task->mm,
-		};
-	}
-	task = (void *)bpf_get_current_task();
-	return (struct task_facts){
-		.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
-		.flags = BPF_CORE_READ(task, flags),
-		.has_memory = BPF_CORE_READ(task, mm),
-	};
-}
 
 /* ---- cpu ----------------------------------------------------------------------------------- */
 
@@ -44,9 +18,7 @@ static __always_inline uint32_t user_registers(struct scratch *s, struct bpf_per
 		arch_copy_regs(&s->regs, ctx);
 	else if (is_executing())
 		return OUTCOME_executing;
-	else if (!have_task_pt_regs ||
-		 bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
-				       (void *)bpf_task_pt_regs(bpf_get_current_task_btf())))
+	else if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), current_saved_regs()))
 		return OUTCOME_no_user_regs;
 	if (!arch_is_user(&s->regs))
 		return OUTCOME_no_user_regs;
@@ -56,9 +28,10 @@ static __always_inline uint32_t user_registers(struct scratch *s, struct bpf_per
 	return OUTCOME_complete;
 }
 
-/* A thread of a process with PROF_WANT_FAST is ticked by the host sampler and by an event of its own; one of the two
- * counts. Its own do when it has used fast_from_ns of CPU time: before, they would always come at the same moments of
- * its life, or never in a short one, while the host's come at random. */
+/* A thread of a process with PROF_WANT_FAST is ticked by the host sampler and by an event of its
+ * own; one of the two counts. Its own do when it has used fast_from_ns of CPU time: before, they
+ * would always come at the same moments of its life, or never in a short one, while the host's come
+ * at random. */
 static __always_inline uint64_t fast_period_ns(const struct prof_target *target)
 {
 	uint64_t period_ns = config.fast_period_ns;
@@ -77,13 +50,47 @@ static __always_inline bool is_of_thread(const struct bpf_perf_event_data *ctx)
 	return config.fast_period_ns && BPF_CORE_READ(kern, event, cpu) < 0;
 }
 
+/* The sample of the current thread, and the beginning of its walk, in the scratch @of (enum
+ * cpu_scratch_of). NULL: another sample is being taken there. The caller sets what the sample
+ * says. */
+static __always_inline struct scratch *sampler_begin(struct bpf_perf_event_data *ctx, uint32_t of,
+						     const struct prof_target *target, bool with_loop)
+{
+	uint64_t pid_tgid = bpf_get_current_pid_tgid();
+	uint32_t tgid = pid_tgid >> 32, outcome;
+	struct scratch *s = scratch_enter_at(&cpu_scratch, of);
+	struct task_facts task;
+
+	if (!s) {
+		outcome_count(OUTCOME_scratch_busy);
+		return NULL;
+	}
+	task = task_facts_of_current();
+	s->sample.head.flags = 0;
+	s->sample.time_ns = bpf_ktime_get_ns();
+	s->sample.start_boottime_ns = task.start_boottime_ns;
+	s->sample.user_stack_hash = 0;
+	s->sample.kernel_stack_hash = 0;
+	s->sample.tgid = tgid;
+	s->sample.tid = (uint32_t)pid_tgid;
+	s->sample.cpu = bpf_get_smp_processor_id();
+	walk_none(s);
+	if (has_user_stack(task.has_memory, task.flags)) {
+		outcome = user_registers(s, ctx);
+		if (outcome)
+			outcome_count(outcome);
+		else
+			walk_begin(s, tgid, target, with_loop);
+	}
+	return s;
+}
+
 /* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
 static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx, bool with_loop)
 {
 	uint64_t pid_tgid = bpf_get_current_pid_tgid();
 	uint32_t tgid = pid_tgid >> 32, outcome;
 	struct prof_target *target;
-	struct task_facts task;
 	struct scratch *s;
 	uint64_t fast_ns;
 
@@ -104,38 +111,20 @@ static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx
 		outcome_count(OUTCOME_other_sampler);
 		return NULL;
 	}
-	s = scratch_enter(&cpu_scratch);
-	if (!s) {
-		outcome_count(OUTCOME_scratch_busy);
+	s = sampler_begin(ctx, CPU_SCRATCH_SAMPLER, target, with_loop);
+	if (!s)
 		return NULL;
-	}
-	task = task_facts_of_current();
-	s->sample.head.flags = 0;
-	s->sample.time_ns = bpf_ktime_get_ns();
-	s->sample.start_boottime_ns = task.start_boottime_ns;
-	s->sample.user_stack_hash = 0;
-	s->sample.kernel_stack_hash = 0;
 	s->sample.value = fast_ns ? fast_ns : config.cpu_period_ns;
 	s->sample.value2 = 0;
-	s->sample.tgid = tgid;
-	s->sample.tid = (uint32_t)pid_tgid;
 	s->sample.source = fast_ns > 0;
-	s->sample.cpu = bpf_get_smp_processor_id();
 	s->sample.type = PROF_SAMPLE_CPU;
 	s->sample.state = 0;
-	walk_none(s);
-	if (has_user_stack(task.has_memory, task.flags)) {
-		outcome = user_registers(s, ctx);
-		if (outcome)
-			outcome_count(outcome);
-		else
-			walk_begin(s, tgid, target, with_loop);
-	}
 	return s;
 }
 
 /* Everything after the walk. */
-static __always_inline void cpu_end(struct scratch *s, struct bpf_perf_event_data *ctx, bool with_loop)
+static __always_inline void sampler_end(struct scratch *s, struct bpf_perf_event_data *ctx,
+				    bool with_loop)
 {
 	walked_stack_send(s, with_loop);
 	if (!arch_is_user(&ctx->regs))
@@ -154,8 +143,8 @@ int cpu_sample(struct bpf_perf_event_data *ctx)
 
 	if (s) {
 		if (s->going)
-			sampler_walk(s);
-		cpu_end(s, ctx, true);
+			sampler_walk(s, CPU_SCRATCH_SAMPLER);
+		sampler_end(s, ctx, true);
 	}
 	cost_end(&timer);
 	return 0;
@@ -172,8 +161,70 @@ int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 
 	if (s) {
 		if (s->going)
-			walk_compat(s, cpu_walk_turn);
-		cpu_end(s, ctx, false);
+			walk_compat(cpu_walk_turn);
+		sampler_end(s, ctx, false);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+/* ---- page faults ----------------------------------------------------------------------------- */
+
+/* As cpu_begin(). The kernel reports a fault when it has been handled: the registers are those of
+ * the instruction that faulted, and the thread's memory is there. */
+static __always_inline struct scratch *fault_begin(struct bpf_perf_event_data *ctx, bool with_loop)
+{
+	struct bpf_perf_event_data_kern *kern = (void *)ctx;
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	uint32_t outcome = target_wants(target, PROF_WANT_FAULTS);
+	struct scratch *s;
+
+	if (outcome) {
+		outcome_count(outcome);
+		return NULL;
+	}
+	s = sampler_begin(ctx, CPU_SCRATCH_FAULT, target, with_loop);
+	if (!s)
+		return NULL;
+	s->sample.value = ctx->sample_period;
+	s->sample.value2 = ctx->sample_period * 1024;
+	s->sample.source = 0;
+	s->sample.type = PROF_SAMPLE_FAULT;
+	s->sample.state = BPF_CORE_READ(kern, event, attr.config) == PERF_COUNT_SW_PAGE_FAULTS_MAJ ?
+				  PROF_FAULT_MAJOR :
+				  PROF_FAULT_MINOR;
+	return s;
+}
+
+SEC("perf_event")
+int fault_sample(struct bpf_perf_event_data *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_FAULT);
+	struct scratch *s = fault_begin(ctx, true);
+
+	if (s) {
+		if (s->going)
+			sampler_walk(s, CPU_SCRATCH_FAULT);
+		sampler_end(s, ctx, true);
+	}
+	cost_end(&timer);
+	return 0;
+}
+
+WALK_COMPAT_AT(fault_walk_turn, cpu_scratch, CPU_SCRATCH_FAULT)
+
+/* For kernels without bpf_loop(). */
+SEC("perf_event")
+int fault_sample_compat(struct bpf_perf_event_data *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_FAULT);
+	struct scratch *s = fault_begin(ctx, false);
+
+	if (s) {
+		if (s->going)
+			walk_compat(fault_walk_turn);
+		sampler_end(s, ctx, false);
 	}
 	cost_end(&timer);
 	return 0;
@@ -207,6 +258,7 @@ int BPF_PROG(life_exec, struct task_struct *task, int old_pid, struct linux_binp
 	uint32_t tgid = task->tgid;
 
 	bpf_map_delete_elem(&targets, &tgid);
+	bpf_map_delete_elem(&runtimes, &tgid);
 	task_event_send(PROF_EVENT_EXEC, task, parent->tgid);
 	cost_end(&timer);
 	return 0;
@@ -217,6 +269,7 @@ int BPF_PROG(life_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct cost_timer timer;
 	struct prof_target *target, inherited;
+	struct script_runtime *runtime;
 	uint32_t parent_tgid = parent->tgid, tgid = child->tgid;
 
 	if (child->pid != child->tgid)
@@ -229,6 +282,9 @@ int BPF_PROG(life_fork, struct task_struct *parent, struct task_struct *child)
 		inherited.start_boottime_ns = child->start_boottime;
 		bpf_map_update_elem(&targets, &tgid, &inherited, BPF_ANY);
 	}
+	runtime = bpf_map_lookup_elem(&runtimes, &parent_tgid);
+	if (runtime)
+		bpf_map_update_elem(&runtimes, &tgid, runtime, BPF_ANY);
 	task_event_send(PROF_EVENT_FORK, child, parent_tgid);
 	cost_end(&timer);
 	return 0;
@@ -248,6 +304,7 @@ int BPF_PROG(life_exit, struct task_struct *task)
 	timer = cost_begin(PROF_PROGRAM_LIFE);
 	bpf_map_delete_elem(&targets, &tgid);
 	bpf_map_delete_elem(&unknown_pcs, &tgid);
+	bpf_map_delete_elem(&runtimes, &tgid);
 	task_event_send(PROF_EVENT_EXIT, task, parent->tgid);
 	cost_end(&timer);
 	return 0;

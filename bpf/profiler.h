@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the BPF programs and the collector share: events of the ring buffer, map keys and values,
+/* Shared by the BPF programs and the collector: events of the ring buffer, map keys and values,
  * frame encoding. Fixed-width fields, units in names, layouts asserted. Compiles for BPF and for
- * the host; includes nothing but integer types. */
+ * the host. */
 #ifndef PROFD_BPF_PROFILER_H
 #define PROFD_BPF_PROFILER_H
 
-#ifdef __bpf__
-#include "bpf/bpf_types.h"
-#else
-#include <stdint.h>
-#endif
+#include "bpf/arch.h"
 
 /* ---- limits ------------------------------------------------------------------------------- */
 
-#define PROF_FRAMES_MAX		    512u /* user frames of one stack (contract.md section 3) */
+#define PROF_FRAMES_MAX		    512u /* user frames of one stack */
+#define PROF_WORDS_MAX		    (2 * PROF_FRAMES_MAX) /* when all are script frames */
+#define PROF_FILE_RUNTIMES_MAX	    256u
+#define PROF_RUNTIMES_MAX	    4096u		  /* processes with a runtime that is known */
 #define PROF_KERNEL_FRAMES_MAX	    127u /* kernel.perf_event_max_stack default */
 #define PROF_COMM_SIZE		    16u	 /* TASK_COMM_LEN */
 #define PROF_MODULES_MAX	    (1u << 18)
@@ -23,8 +22,9 @@
 #define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
 #define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
 #define PROF_RETRIES_PER_SECOND	    256u /* stacks of one CPU that are walked again */
-#define PROF_IO_WINDOW_NS	    100000000ull /* in which a CPU bounds what it records of calls that move bytes */
-#define PROF_REGS		    16u
+#define PROF_IO_WINDOW_NS                                                                          \
+	100000000ull /* in which a CPU bounds what it records of calls that move bytes */
+#define PROF_REGS		    ARCH_REG_COUNT
 
 /* ---- frames ------------------------------------------------------------------------------- */
 
@@ -40,6 +40,8 @@ enum prof_frame_kind {
 	PROF_FRAME_TRUNCATED = 4, /* marker, always the outermost frame */
 	PROF_FRAME_MARKER = 5,	  /* bits 39..0: enum prof_marker, e.g. [on cpu, not sampled] */
 	PROF_FRAME_NAME = 6,	  /* no code: behind a kernel stack the name of the file, as below */
+	PROF_FRAME_SCRIPT = 7,	  /* word A of a script frame (bpf/script.h); B follows */
+	PROF_FRAME_SCRIPT_AT = 8, /* word B */
 };
 
 enum prof_marker {
@@ -133,18 +135,34 @@ enum prof_sample_type {
 	PROF_SAMPLE_ALLOC = 2,
 	PROF_SAMPLE_IO = 3,
 	PROF_SAMPLE_THREAD = 4, /* what the kernel has counted for a thread since it began */
-	PROF_SAMPLE_WAKER = 5,	/* who wakes a thread: stacks, comm, holder (tid), object (tgid) and value (start
-				 * of the process) are the waker's, all else the woken thread's */
-	PROF_SAMPLE_MOVED = 6,	/* what a thread has read and written since it began to be counted */
-	PROF_SAMPLE_STOLEN = 7, /* how much of its times on CPUs the kernel has not counted for a thread, of those that
-				 * were seen, and how often it was blocked since it began */
+	PROF_SAMPLE_WAKER =
+		5, /* who wakes a thread: stacks, comm, holder (tid), object (tgid) and value (start
+		    * of the process) are the waker's, all else the woken thread's. A release of the
+		    * GIL has the state of a wait for it, in value2 for how long the waker was seen to
+		    * have it, ns, and in waker the number that such waits have as holder */
+	PROF_SAMPLE_MOVED = 6, /* what a thread has read and written since it began to be counted */
+	PROF_SAMPLE_STOLEN =
+		7, /* how much of its times on CPUs the kernel has not counted for a thread, of
+		    * those that were seen, and how often it was blocked since it began */
+	PROF_SAMPLE_FAULT = 8, /* a page fault; value: the faults that it stands for */
+	PROF_SAMPLE_MAX,
 };
 
-/* Of a thread's counters at one moment, not of anything that it did. */
+/* true: the sample reads a thread's counters at one moment, and is nothing that the thread did. */
 static inline int prof_sample_is_reading(uint8_t type)
 {
 	return type == PROF_SAMPLE_THREAD || type == PROF_SAMPLE_MOVED || type == PROF_SAMPLE_STOLEN;
 }
+
+/* prof_sample_event.state of a fault. */
+enum prof_fault {
+	PROF_FAULT_MINOR = 1, /* without I/O */
+	PROF_FAULT_MAJOR = 2, /* the page was read from a disk, or the fault was tried again */
+};
+
+/* One minor fault in so many is a sample, and every major one. A sample costs about 3 us and a
+ * minor fault at least 0.3 us: sampling takes at most a sixth of the time of the faults. */
+#define PROF_FAULT_PERIOD 64u
 
 /* Why a thread was off the CPU. One time off the CPU yields a sample of each state that lasted. */
 enum prof_off_state {
@@ -153,7 +171,7 @@ enum prof_off_state {
 	PROF_OFF_PREEMPTED = 3, /* runnable all the time, another thread had the CPU */
 };
 
-/* What a blocked thread waited for, from its system call (contract.md section 3 `wait`). */
+/* The wait of a blocked thread, from its system call. */
 enum prof_wait {
 	PROF_WAIT_NONE = 0, /* not blocked */
 	PROF_WAIT_FUTEX = 1,
@@ -165,9 +183,10 @@ enum prof_wait {
 	PROF_WAIT_FAULT = 7, /* page fault or other exception */
 	PROF_WAIT_CHILD = 8,
 	PROF_WAIT_OTHER = 9,
+	PROF_WAIT_GIL = 10, /* a futex of CPython's global lock; the collector tells it by its address */
 };
 
-/* What else is known of a blocked system call. */
+/* Further facts about a blocked system call. */
 enum prof_detail {
 	PROF_DETAIL_NONE = 0,
 	PROF_DETAIL_LOCK = 1,	   /* futex: by its operation and value, a wait for a lock */
@@ -179,7 +198,8 @@ enum prof_detail {
 	PROF_DETAIL_KERNEL_LOCK = 7, /* not a time off the CPU of its own: bpf/locks.bpf.h */
 };
 
-/* Is @state that of a wait for a disk, whose object and holder say what block devices had to do with it? */
+/* Is @state that of a wait for a disk, whose object and holder say what block devices had to do
+ * with it? */
 #define PROF_DISK_WHOLE 0xffffu
 static inline int prof_state_is_disk(uint8_t state)
 {
@@ -205,16 +225,17 @@ struct prof_stack_event {
 #endif
 };
 
-/* Where a walk came to code whose unwind rows are not published yet, and the stack from there on: the
- * collector goes on with it when they are. The frames before it are the first of the sample's user
- * stack, whose rest is what could be guessed. Without any stack: the thread sleeps, and its memory is still
- * to be read. */
+/* A deferred walk: the place where it came to code whose unwind rows are not published yet, and the
+ * stack from there on. The collector goes on with it when the rows are there. The earlier frames
+ * are the first of the sample's user stack, whose rest was guessed. Without any stack: the thread
+ * sleeps, and its memory must still be read. */
 struct prof_late_event {
 	struct prof_event_head head;
 	uint64_t time_ns; /* the sample's */
 	uint64_t ip, sp, fp;
 	uint64_t context_at; /* these as in struct unwind_state */
 	uint64_t regs[PROF_REGS];
+	uint64_t thread_pointer; /* of a thread that sleeps: its thread-local storage; else 0 */
 	uint32_t tgid;
 	uint32_t tid;
 	uint16_t frame_count; /* frames before this one */
@@ -226,7 +247,8 @@ struct prof_late_event {
 #endif
 };
 
-/* A stack of which a word was not resident was walked again before its thread went back to user mode. */
+/* A stack of which a word was not resident was walked again before its thread went back to user
+ * mode. */
 struct prof_retried_event {
 	struct prof_event_head head;
 	uint64_t time_ns; /* the sample's */
@@ -244,24 +266,25 @@ struct prof_sample_event {
 	uint64_t value;		    /* cpu: the sampling period in ns; offcpu: weighted ns; io: weighted
 				     * bytes; thread: ns on a CPU, up to a scheduler tick old;
 				     * moved: bytes; stolen: ns that interrupts and a hypervisor took */
-	uint64_t value2;	    /* offcpu, io: events represented in 1/1024; thread: ns on run
+	uint64_t value2;	    /* offcpu, io, fault: events represented in 1/1024; thread: ns on run
 				     * queues; stolen: twice the times that it was blocked, less 1 while it is */
 	uint32_t tgid;
 	uint32_t tid;
 	uint32_t source; /* cpu: 1 = an event of the thread, 0 = the host sampler */
 	uint16_t cpu;
 	uint8_t type;  /* enum prof_sample_type */
-	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; readings: 1 = it ends */
+	uint8_t state; /* offcpu: enum prof_off_state << 4 | enum prof_wait; readings: 1 = it ends;
+			* fault: enum prof_fault */
 	char comm[PROF_COMM_SIZE];
-	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; disk: the first eight bytes of the
-			  * device's name, 0 = it had no request of the thread; readings: when the thread began,
-			  * CLOCK_MONOTONIC ns */
+	uint64_t object; /* offcpu, futex: its address; kernel lock: a number of it; disk: the first
+			  * eight bytes of the device's name, 0 = it had no request of the thread;
+			  * readings: when the thread began, CLOCK_MONOTONIC ns */
 	uint32_t holder; /* LOCK: the word where glibc keeps the owner's tid, as the wait began; a
 			  * claim of the program's memory. 0 = unknown. Disk with an object: how much of the value
 			  * the thread's requests were at the device << 16 | in its queue, in 1/PROF_DISK_WHOLE */
 	uint8_t detail;	 /* offcpu, io: enum prof_detail */
 	uint8_t reserved[3];
-	uint32_t waker; /* LOCK: the thread of its process that woke it; 0 = unknown */
+	uint32_t waker; /* LOCK, but not the GIL: the thread of its process that woke it; 0 = unknown */
 	uint32_t reserved2;
 };
 
@@ -291,10 +314,12 @@ struct prof_mapping_key {
 };
 
 enum prof_mapping_flag {
-	PROF_MAPPING_FP = 1,  /* the file keeps frame pointers: CFA = rbp for >= 99 % of what calls return to */
-	PROF_MAPPING_JIT = 2, /* anonymous executable memory */
+	PROF_MAPPING_FP = 1,   /* the file keeps frame pointers: CFA = rbp for >= 99 % of what calls
+				  return to */
+	PROF_MAPPING_JIT = 2,  /* anonymous executable memory */
 	PROF_MAPPING_ROWS = 4, /* unwind rows are published */
 	PROF_MAPPING_AWAITED = 8, /* the symbolizer has been asked for them */
+	PROF_MAPPING_RUNTIME = 16, /* code of an interpreter may be in it: map `runtimes` is asked */
 };
 
 struct prof_mapping {
@@ -324,8 +349,8 @@ struct prof_file {
 	uint32_t flags; /* enum prof_mapping_flag */
 };
 
-/* What is wanted of a process. Absent = not decided yet, sampled so that short lives are not
- * missed. */
+/* The samples wanted of a process. Absent = not decided yet, sampled so that short-lived processes
+ * are not missed. */
 enum prof_want {
 	PROF_WANT_CPU = 1,
 	PROF_WANT_OFFCPU = 2,
@@ -333,18 +358,21 @@ enum prof_want {
 	PROF_WANT_IO = 8,
 	PROF_WANT_LOCKS = 16, /* with OFFCPU: who holds what is waited for */
 	PROF_WANT_LIVE = 32,  /* with ALLOC: what stays in use */
-	PROF_WANT_FAST = 64,  /* with CPU: at the rate of events of its own threads; in the map, they are open */
+	PROF_WANT_FAST = 64, /* with CPU: at the rate of events of its own threads; in the map, they
+				are open */
 	PROF_WANT_KERNEL_LOCKS = 128, /* with OFFCPU: waits for the kernel's own locks too */
-	PROF_WANT_WAKERS = 256, /* with OFFCPU: stacks of those who end waits */
-	PROF_WANT_PATHS = 512,	/* with IO: names of files and peers */
+	PROF_WANT_WAKERS = 256,	      /* with OFFCPU: stacks of those who end waits */
+	PROF_WANT_PATHS = 512,	      /* with IO: names of files and peers */
+	PROF_WANT_FAULTS = 1024,
 	PROF_WANT_MAPPED =
-		0x20000000, /* not a wish: all its mappings are published, it is not young */
+		0x20000000, /* no demand: all its mappings are published, it is not young */
 	PROF_WANT_NONE = 0x80000000, /* decided: nothing */
 	PROF_WANT_EXCLUDED = 0x40000000,
 };
 
 /* Key: tgid. An entry dies at exit and at exec. Forked children start with their parent's, without
- * PROF_WANT_MAPPED (mappings are published per tgid) and PROF_WANT_FAST (events are a process's own). */
+ * PROF_WANT_MAPPED (mappings are published per tgid) and PROF_WANT_FAST (events are a process's
+ * own). */
 struct prof_target {
 	uint64_t start_boottime_ns;
 	uint32_t wanted; /* bits of enum prof_want */
@@ -354,35 +382,40 @@ struct prof_target {
 /* One element, written by user space. */
 struct prof_config {
 	uint64_t off_threshold_ns; /* blocks shorter are sampled, longer always recorded */
-	uint64_t io_budget_ns;	   /* of a CPU's time in PROF_IO_WINDOW_NS, for recording calls that move bytes */
+	uint64_t io_budget_ns;	   /* of a CPU's time in PROF_IO_WINDOW_NS, for recording calls that
+				      move bytes */
 	uint64_t io_calls_max;	   /* so many of a CPU in that time, whatever they cost */
 	uint64_t cpu_period_ns;	   /* value of one cpu sample of the host sampler */
 	uint64_t fast_period_ns;   /* the same of threads' own events; 0 = there are none */
 	uint64_t fast_from_ns;	   /* CPU time of a thread from which on its own events count */
-	uint32_t cpu_active;	   /* 0: return at once */
+	uint32_t cpu_active;	   /* 0: the host sampler returns at once */
 	uint32_t sweep_all;	   /* the next sweep begins the time of every thread */
-	uint64_t sweep_clock_ns;   /* CLOCK_MONOTONIC less the scheduler's clock, set by the sweep; 0 = not yet */
+	uint64_t sweep_clock_ns; /* CLOCK_MONOTONIC less the scheduler's clock, set by the sweep; 0
+				    = not yet */
 	uint32_t off_generation;   /* 0 = off; another number after every start */
 	uint32_t target_generation; /* from 1; another number after every decision on a process */
 	uint32_t lock_generation; /* another number after every start */
 	uint32_t disk_generation; /* likewise */
-	uint64_t lock_secret;	  /* what locks are told apart by without telling where they are */
+	uint64_t lock_secret;	  /* distinguishes locks without revealing their addresses */
 	uint32_t
 		sample_undecided; /* 1 while a session could want a process nobody has decided on */
 	uint32_t io_by_call; /* calls that move bytes are taken at their own ends */
+	uint32_t gils; /* processes with a GIL are known: bpf/gil.bpf.h */
 	uint32_t
 		self_tgid[4]; /* profd's own processes are sampled like any other; for accounting */
 };
 
-/* Which program a cost belongs to. */
+/* The program that a cost belongs to. */
 enum prof_program {
 	PROF_PROGRAM_CPU = 0,
 	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
 	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
 	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
-	PROF_PROGRAM_IO = 4,	 /* every call that moves bytes, or every system call of the host that returns a number */
-	PROF_PROGRAM_LOCK = 5,	 /* every wait for a lock of the kernel */
-	PROF_PROGRAM_DISK = 6,	 /* every request of a block device */
+	PROF_PROGRAM_IO = 4,   /* every call that moves bytes, or every system call of the host that
+				  returns a number */
+	PROF_PROGRAM_LOCK = 5, /* every wait for a lock of the kernel */
+	PROF_PROGRAM_DISK = 6, /* every request of a block device */
+	PROF_PROGRAM_FAULT = 7,
 	PROF_PROGRAM_MAX,
 };
 
@@ -404,7 +437,7 @@ struct prof_counters {
 #ifndef __bpf__
 _Static_assert(sizeof(struct prof_event_head) == 8, "layout");
 _Static_assert(sizeof(struct prof_stack_event) == 24, "layout");
-_Static_assert(sizeof(struct prof_late_event) == 192, "layout");
+_Static_assert(sizeof(struct prof_late_event) == 72 + 8 * PROF_REGS, "layout");
 _Static_assert(sizeof(struct prof_retried_event) == 32, "layout");
 _Static_assert(sizeof(struct prof_sample_event) == 112, "layout");
 _Static_assert(sizeof(struct prof_task_event) == 64, "layout");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Stacks of which a word was not resident. No program can wait for memory where samples are taken. But the
- * kernel can be asked (task work, since v6.18) to call one in the thread itself before it goes back to user
- * mode: there memory may be waited for, and the stack is still what it was. The sample goes out at once with
- * what could be read, and the whole stack follows it (agent/collect/late.c).
+/* Stacks of which a word was not resident. No program can wait for memory where samples are taken.
+ * But since v6.18 the kernel can call a program by task work in the thread itself, before it goes
+ * back to user mode. There the program may wait for memory, and the stack is unchanged. The sample
+ * goes out at once with what could be read, and the whole stack follows it (agent/collect/late.c).
  *
- * It is the thread that waits then, for memory of its own, because it was sampled. So: once at a time,
- * PROF_RETRIES_PER_SECOND on a CPU, RETRY_PAGES of a stack, not again within a second where it was of no use,
- * and never memory that another program or host has to provide. */
+ * It is the thread that waits then, for memory of its own, because it was sampled. So: once at a
+ * time, PROF_RETRIES_PER_SECOND on a CPU, RETRY_PAGES of a stack, not again within a second where
+ * it was of no use, and never memory that another program or host has to provide. */
 #ifndef PROFD_BPF_RETRY_BPF_H
 #define PROFD_BPF_RETRY_BPF_H
 
@@ -14,13 +14,28 @@
 
 #ifdef PROF_TASK_WORK
 
+#define TASK_WORK_EXPLICIT 1
+#define TASK_WORK_IMPLICIT 2
+
 #define RETRY_SLOTS 256u /* a power of two */
 #define RETRY_PAGES 32u
 
+typedef int (*task_work_callback)(struct bpf_map *map, void *key, void *value);
+
+/* Since v7.0 the last argument is the kernel's own business. libbpf compares whole prototypes, so
+ * each of the two kinds of kernel has an object of its own. */
+#if PROF_TASK_WORK == TASK_WORK_EXPLICIT
 extern int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *work,
-					      void *map__map,
-					      int (*callback)(struct bpf_map *map, void *key, void *value),
+					      void *map__map, task_work_callback callback,
 					      void *aux__prog) __ksym __weak;
+#define task_work_schedule(task, work, callback)                                                   \
+	bpf_task_work_schedule_resume_impl(task, work, &retries, callback, NULL)
+#else
+extern int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_task_work *work,
+					 void *map__map, task_work_callback callback) __ksym __weak;
+#define task_work_schedule(task, work, callback)                                                   \
+	bpf_task_work_schedule_resume(task, work, &retries, callback)
+#endif
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
@@ -47,7 +62,8 @@ struct {
 	__type(value, struct retry);
 } retries SEC(".maps");
 
-/* The sampler's walk and the one that is made again, verified once for both. @of: enum cpu_scratch_of. */
+/* The sampler's walk and the one that is made again, verified once for both. @of: enum
+ * cpu_scratch_of. */
 __attribute__((noinline)) int cpu_walk(uint32_t of)
 {
 	struct scratch *s = bpf_map_lookup_elem(&cpu_scratch, &of);
@@ -57,17 +73,19 @@ __attribute__((noinline)) int cpu_walk(uint32_t of)
 	return 0;
 }
 
-#define sampler_walk(s) cpu_walk(CPU_SCRATCH_SAMPLER)
+#define sampler_walk(s, of) cpu_walk(of)
 
-/* ---- in the thread, before it goes back to user mode ------------------------------------------- */
+/* ---- in the thread, before it goes back to user mode -------------------------------------------
+ */
 
-/* Memory that comes from this kernel: without a file, of a file on a block device or in memory. Others may not
- * answer for ever (FUSE, NFS, userfaultfd). */
+/* Memory that comes from this kernel: without a file, of a file on a block device or in memory.
+ * Others may not answer for ever (FUSE, NFS, userfaultfd). */
 static long retry_vma(struct task_struct *task, struct vm_area_struct *vma, bool *is_local)
 {
 	struct super_block *sb;
 
-	if (bpf_core_field_exists(vma->vm_userfaultfd_ctx.ctx) && BPF_CORE_READ(vma, vm_userfaultfd_ctx.ctx))
+	if (bpf_core_field_exists(vma->vm_userfaultfd_ctx.ctx) &&
+	    BPF_CORE_READ(vma, vm_userfaultfd_ctx.ctx))
 		return 0;
 	sb = BPF_CORE_READ(vma, vm_file, f_inode, i_sb);
 	*is_local = !sb || BPF_CORE_READ(sb, s_dev) >> 20 || BPF_CORE_READ(sb, s_magic) == TMPFS_MAGIC;
@@ -89,9 +107,9 @@ static __always_inline bool retry_is_same(const struct retry *retry, struct scra
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	return task->pid == (int)retry->tid && task->mm && !(task->flags & PF_EXITING) &&
+	return task->pid == retry->tid && task->mm && !(task->flags & PF_EXITING) &&
 	       !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task)) &&
-	       s->regs.ip == retry->regs.ip && s->regs.sp == retry->regs.sp;
+	       arch_ip(&s->regs) == arch_ip(&retry->regs) && arch_sp(&s->regs) == arch_sp(&retry->regs);
 }
 
 static __always_inline void retry_answer(const struct retry *retry, uint64_t stack_hash)
@@ -143,8 +161,8 @@ struct retry_context {
 	struct retry *retry;
 };
 
-/* While it walks, nobody else may have the CPU: the scratch is the CPU's, and tables that are replaced live
- * only as long as somebody who cannot be preempted may use them. */
+/* While it walks, nobody else may have the CPU: the scratch is the CPU's, and tables that are
+ * replaced live only as long as somebody who cannot be preempted may use them. */
 static long retry_turn(uint32_t turn, void *context)
 {
 	struct retry *retry = ((struct retry_context *)context)->retry;
@@ -169,7 +187,8 @@ static int retry_work(struct bpf_map *map, void *key, void *value)
 	return 0;
 }
 
-/* ---- where the sample is taken ----------------------------------------------------------------- */
+/* ---- where the sample is taken -----------------------------------------------------------------
+ */
 
 /* The slot of this thread, taken, or NULL. */
 static __always_inline struct retry *retry_take(const struct scratch *s)
@@ -203,11 +222,11 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 	retry->stack_hash = s->sample.user_stack_hash;
 	retry->unread = s->at.unread;
 	retry->regs = s->regs;
-	if (bpf_task_work_schedule_resume_impl(task, &retry->work, &retries, retry_work, NULL)) {
+	if (task_work_schedule(task, &retry->work, retry_work)) {
 		retry->taken = 0;
 		return false;
 	}
-	if (late_send_registers(s, PROF_LATE_RETRIED))
+	if (late_send_registers(s, 0, PROF_LATE_RETRIED))
 		return true;
 	retry->time_ns = 0;
 	return false;
@@ -215,13 +234,13 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 
 #else
 
-#define sampler_walk(s) walk_whole(s)
+#define sampler_walk(s, of) walk_whole(s)
 #define retry_begin(s)	false
 
 #endif
 
-/* After a walk: the user stack, and what is missing of it. @may_retry is a constant: may task work be named in
- * this program? */
+/* After a walk: the user stack, and what is missing of it. @may_retry is a constant: may task work
+ * be named in this program? */
 static __always_inline void walked_stack_send(struct scratch *s, bool may_retry)
 {
 	if (s->stack.frame_count) {

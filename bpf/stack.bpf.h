@@ -8,6 +8,28 @@
 
 #define KERNEL_STACK_BYTES (PROF_KERNEL_FRAMES_MAX * sizeof(uint64_t))
 
+#define SCRIPT_WAKEUPS_MAX 16u /* a second, of a CPU */
+
+/* A short program's functions have names only if the collector asks for them while the program
+ * runs. So a chain of functions that is new wakes the collector at once, unless many are. */
+static __attribute__((noinline)) uint64_t script_wakeup(struct scratch *s)
+{
+	uint64_t chain = s->script.chain ^ s->stack.tgid, now_ns;
+	const uint32_t seen = 1;
+
+	if (bpf_map_lookup_elem(&script_chains, &chain))
+		return BPF_RB_NO_WAKEUP;
+	now_ns = bpf_ktime_get_ns();
+	if (now_ns - s->script.wakeups_ns >= SECOND_NS) {
+		s->script.wakeups_ns = now_ns;
+		s->script.wakeups = 0;
+	}
+	if (s->script.wakeups++ >= SCRIPT_WAKEUPS_MAX)
+		return BPF_RB_NO_WAKEUP;
+	bpf_map_update_elem(&script_chains, &chain, &seen, BPF_ANY);
+	return BPF_RB_FORCE_WAKEUP;
+}
+
 /* Sends the stack that s->stack and s->frames hold unless it was sent before, and returns its id. A
  * stack that found the ring full keeps its id: it is sent with its next sample. */
 static __always_inline uint64_t stack_send(struct scratch *s)
@@ -28,7 +50,7 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	s->stack.head.kind = PROF_EVENT_STACK;
 	s->stack.head.size_bytes = sizeof(s->stack) + count * sizeof(s->frames[0]);
 	if (bpf_ringbuf_output(&events, &s->stack, sizeof(s->stack) + count * sizeof(s->frames[0]),
-			       BPF_RB_NO_WAKEUP))
+			       s->script.chain ? script_wakeup(s) : BPF_RB_NO_WAKEUP))
 		outcome_count(OUTCOME_stack_ring_full);
 	else
 		bpf_map_update_elem(&sent_stacks, &s->stack.stack_hash, &sent, BPF_ANY);
@@ -58,15 +80,18 @@ static long kernel_turn(uint32_t turn, void *context)
 	return 0;
 }
 
-/* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to be sent; the
- * first is exact if @exact (an interrupted one). The user stack, which uses the same space, must have been
- * sent. @with_loop as in walk_begin(): a plain loop is followed by the verifier turn by turn. */
-static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact, bool with_loop)
+/* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to
+ * be sent; the first is exact if @exact (an interrupted one). The user stack, which uses the same
+ * space, must have been sent. @with_loop as in walk_begin(): a plain loop is followed by the
+ * verifier turn by turn. */
+static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact,
+					      bool with_loop)
 {
 	struct kernel_context context = { .scratch = s, .exact = exact };
 	uint32_t count = bytes > 0 ? (uint32_t)bytes / sizeof(uint64_t) : 0;
 
 	s->stack.stack_hash = 0;
+	s->script.chain = 0;
 	if (with_loop)
 		bpf_loop(count, kernel_turn, &context, 0);
 	else
@@ -77,13 +102,15 @@ static __always_inline void kernel_stack_take(struct scratch *s, long bytes, boo
 	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
 }
 
-static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact, bool with_loop)
+static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact,
+						  bool with_loop)
 {
 	kernel_stack_take(s, bytes, exact, with_loop);
 	return stack_send(s);
 }
 
-/* Where a tracepoint was met; the program itself and bpf_trace_run*() of the kernel are left out. */
+/* The kernel stack at a tracepoint, without the program itself and the kernel's
+ * bpf_trace_run*(). */
 static __always_inline long own_kernel_stack(void *ctx, struct scratch *s)
 {
 	return bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Who is recorded. */
+/* Decides which processes are recorded. */
 #ifndef PROFD_BPF_TARGET_BPF_H
 #define PROFD_BPF_TARGET_BPF_H
 

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The walk over a user stack. One frame is one call of walk_frame(): find its mapping, append its
- * frame word, step to its caller. Programs drive it by bpf_loop() where the kernel has it (up to
- * PROF_FRAMES_MAX frames), else by a plain loop over a global function (WALK_COMPAT_FRAMES),
- * because the verifier of older kernels follows every turn of a loop. */
+/* The walk over a user stack. One frame is one call of walk_any_frame(): find its mapping, append
+ * its frame word, step to its caller. Programs drive it by bpf_loop() where the kernel has it (up
+ * to PROF_FRAMES_MAX frames), else by a plain loop over a global function (WALK_COMPAT), because
+ * the verifier of older kernels follows every turn of a loop. */
 #ifndef PROFD_BPF_UNWIND_BPF_H
 #define PROFD_BPF_UNWIND_BPF_H
 
 #include "bpf/mapping.bpf.h"
+#include "bpf/script.bpf.h"
 
-#define WALK_COMPAT_FRAMES 128u
+#define WALK_COMPAT_FRAMES PROF_FRAMES_MAX
 #define WALK_FP_FRAMES	   16u
+#define WALK_TURNS_MAX	   (PROF_WORDS_MAX + 1) /* every frame, and the ends of entries */
 #define WALK_PROBED_MAX	   8u /* calls within each other that are probed where they return */
 #define WALK_PAGE_MASK	   4095ull
 
-_Static_assert(WALK_COMPAT_FRAMES >= 127, "contract.md section 3");
+_Static_assert(WALK_COMPAT_FRAMES >= 127, "the API promises 127 frames on every kernel");
 
 /* Stack hash: two multiply-xorshift rounds per frame word. Chance that among n stacks any two share
  * an id: about n^2 / 2^65 (one million stacks: 3e-8). */
@@ -28,7 +30,9 @@ static __always_inline uint64_t hash_frame(uint64_t hash, uint64_t frame)
 /* Addresses that belong to one process must not share an id with another's. */
 static __always_inline uint64_t hash_any_frame(uint64_t hash, uint64_t frame, uint32_t tgid)
 {
-	if (prof_frame_kind(frame) == PROF_FRAME_ADDRESS)
+	uint32_t kind = prof_frame_kind(frame);
+
+	if (kind == PROF_FRAME_ADDRESS || kind == PROF_FRAME_SCRIPT)
 		hash = hash_frame(hash, tgid);
 	return hash_frame(hash, frame);
 }
@@ -40,7 +44,7 @@ static __always_inline void walk_push(struct scratch *s, uint64_t frame)
 
 	if (count >= STACK_FRAMES_MAX)
 		return;
-	s->frames[count] = frame;
+	s->frames[index_within(count, PROF_WORDS_MAX)] = frame;
 	s->stack.frame_count = count + 1;
 	s->stack.stack_hash = hash_any_frame(s->stack.stack_hash, frame, s->stack.tgid);
 }
@@ -74,7 +78,8 @@ static __always_inline int walk_rule(struct scratch *s, uint32_t module, uint64_
 	return unwind_find_rule(table, &s->head, fo, rule);
 }
 
-/* The rest of the stack will be known when the rows of this frame, the last of @frame_count + 1, are. */
+/* The rest of the stack will be known when the rows of this frame, the last of @frame_count + 1,
+ * are. */
 static __always_inline void walk_expect_rows(struct scratch *s, uint32_t frame_count)
 {
 	if (s->late.wanted)
@@ -93,8 +98,8 @@ static __always_inline void walk_mark_exact(struct scratch *s)
 		s->frames[last] &= ~PROF_FRAME_RETURN;
 }
 
-/* A step without any rows: what the code itself says, if it is a signal trampoline or returns at once, else the
- * frame pointer, which the next frame must prove. */
+/* A step without any rows: what the code itself says, if it is a signal trampoline or returns at
+ * once, else the frame pointer, which the next frame must prove. */
 static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
 {
 	uint8_t code[16];
@@ -117,6 +122,8 @@ static __always_inline int walk_guess(struct scratch *s, uint32_t gap)
 /* Ends the walk: what the stack is worth. */
 static __always_inline int walk_end(struct scratch *s, uint32_t outcome)
 {
+	if (outcome == OUTCOME_complete && s->script.outcome)
+		outcome = s->script.outcome;
 	s->stack.outcome = outcome;
 	s->going = 0;
 	return 1;
@@ -138,8 +145,36 @@ static __always_inline int walk_finish(struct scratch *s, int result)
 	return walk_end(s, OUTCOME_unsupported_rule);
 }
 
-/* The step from a frame in a known mapping. */
-static __always_inline int walk_step(struct scratch *s, uint64_t fo)
+/* A script frame of @function was pushed: the chain of functions of a stack, whatever they execute
+ * (stack.bpf.h). */
+static __always_inline void walk_chain(struct scratch *s, uint64_t function)
+{
+	s->script.chain = (s->script.chain ^ function) * 0x9fb21c651e98df25ull;
+}
+
+/* The step from code of V8: generated code, and what has no rows in V8's own file. Frames of
+ * JavaScript stand for the native frames that execute them; what executes an innermost one is shown
+ * as well. */
+static __attribute__((noinline)) int walk_v8(struct scratch *s)
+{
+	bool in_file = !(s->map.mapping.flags & PROF_MAPPING_JIT);
+	bool replaces = !in_file || s->at.is_return, is_script = false;
+	uint64_t words[2] = { 0, 0 };
+	int result = v8_step(&s->v8, &s->at, in_file, &is_script, words);
+
+	if (is_script) {
+		if (replaces)
+			script_roll_back(s);
+		walk_push(s, words[0]);
+		walk_push(s, words[1]);
+		walk_chain(s, v8_word_function(words));
+		s->frame_limit++; /* a frame counts once */
+	}
+	return result;
+}
+
+/* The step from a frame in a known mapping. @scripts as for walk_any_frame(). */
+static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool scripts)
 {
 	uint32_t gap = OUTCOME_jit_end;
 	struct unwind_rule rule;
@@ -157,21 +192,24 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo)
 			walk_mark_exact(s);
 		return unwind_step(&s->at, &rule);
 	}
+	if (scripts && s->script.is_v8 && gap != OUTCOME_no_rows &&
+	    s->map.mapping.flags & (PROF_MAPPING_JIT | PROF_MAPPING_RUNTIME))
+		return walk_v8(s);
 	if (gap == OUTCOME_no_rows && !s->guessed_any &&
 	    s->map.mapping.flags & (PROF_MAPPING_AWAITED | PROF_MAPPING_ROWS))
 		walk_expect_rows(s, s->stack.frame_count - 1);
 	return walk_guess(s, gap);
 }
 
-/* An address in no mapping that is known: the list was published before this mapping was made, or there
- * is no list at all. */
+/* An address in no mapping that is known: the list was published before this mapping was made, or
+ * there is no list at all. */
 static __always_inline bool walk_may_be_new(const struct scratch *s, enum mapping_found found)
 {
 	return found == MAPPING_NONE && !s->vma_count;
 }
 
-/* A probe of returns, ours or anybody's, puts the beginning of a page of the kernel's in the place of a return address.
- * Where the call that it was at @at returns to, 0 = none is known. */
+/* A probe of returns, ours or anybody's, puts the beginning of a page of the kernel's in the place
+ * of a return address. Where the call that it was at @at returns to, 0 = none is known. */
 static __attribute__((noinline)) uint64_t walk_probed_return(uint64_t at)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -188,13 +226,49 @@ static __attribute__((noinline)) uint64_t walk_probed_return(uint64_t at)
 	return 0;
 }
 
-/* One frame; 1 ends the walk. */
-static __always_inline int walk_frame(struct scratch *s)
+/* One frame in code that HotSpot has generated; 1 ends the walk. */
+static __attribute__((noinline)) int walk_hotspot(struct scratch *s)
 {
-	uint64_t ip = s->at.ip, pc, probed;
+	uint64_t ip = s->at.ip, words[2] = { 0, 0 };
+	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
+	int result = hotspot_step(&s->hotspot, &s->at, words);
+
+	if (words[0]) {
+		walk_push(s, words[0]);
+		walk_push(s, words[1]);
+		if (!hotspot_word_is_stub(words[0]))
+			walk_chain(s, words[0]);
+		s->frame_limit++; /* a frame counts once */
+	} else {
+		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
+	}
+	if (result == UNWIND_NO_RULE)
+		result = walk_guess(s, OUTCOME_jit_end);
+	return walk_finish(s, result);
+}
+
+/* V8 maps more memory for its code while it runs: an address that lies in no known mapping and in
+ * no file is taken for such code, for this frame alone. */
+static __always_inline enum mapping_found walk_as_generated(struct scratch *s, uint64_t ip)
+{
+	if (!s->unknown_pc)
+		s->unknown_pc = ip;
+	s->map.start = s->map.end = 0;
+	s->map.mapping.flags = PROF_MAPPING_JIT;
+	s->map.mapping.bias = 0;
+	return MAPPING_KNOWN;
+}
+
+/* One frame; 1 ends the walk. @scripts is a constant: may it be one of a runtime, or lead to its
+ * frames? */
+static __always_inline int walk_any_frame(struct scratch *s, const bool scripts)
+{
+	uint64_t ip = s->at.ip, low = s->at.sp, pc, probed;
 	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
 	uint32_t guess = s->gap;
 	enum mapping_found found;
+	bool is_loop;
+	int ended;
 
 	probed = flags && !(ip & WALK_PAGE_MASK) ? walk_probed_return(s->at.sp - sizeof(ip)) : 0;
 	if (probed)
@@ -213,6 +287,11 @@ static __always_inline int walk_frame(struct scratch *s)
 		return walk_end(s, OUTCOME_truncated);
 	}
 	s->gap = 0;
+	if (scripts && (found != MAPPING_KNOWN || s->map.mapping.flags & PROF_MAPPING_JIT) &&
+	    script_is_hotspot(s, pc))
+		return walk_hotspot(s);
+	if (scripts && (found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s))
+		found = walk_as_generated(s, ip);
 	if (found != MAPPING_KNOWN) {
 		if (!s->unknown_pc)
 			s->unknown_pc = ip;
@@ -221,16 +300,57 @@ static __always_inline int walk_frame(struct scratch *s)
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 		return walk_finish(s, walk_guess(s, OUTCOME_no_mapping));
 	}
+	is_loop = scripts && s->map.mapping.flags & PROF_MAPPING_RUNTIME && script_is_loop(s, pc);
+	if (scripts && s->script.is_v8)
+		script_save(s);
 	if (s->map.mapping.flags & PROF_MAPPING_JIT)
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 	else
 		walk_push(s, prof_frame_module(s->map.mapping.module, ip - s->map.mapping.bias,
 					       flags));
-	return walk_finish(s, walk_step(s, pc - s->map.mapping.bias));
+	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, scripts));
+	if (is_loop && !ended)
+		script_enter(s, low, s->at.sp);
+	return ended;
 }
 
-/* Callers in code that keeps frame pointers follow each other without look-ups, and their words lie close together: up to
- * WALK_FP_FRAMES of them with one read of the stack. What is not plain is left to walk_frame(). */
+/* One script frame of the entry at hand, or its end; 1 ends the walk. */
+static __attribute__((noinline)) int walk_script_frame(struct scratch *s)
+{
+	uint64_t words[2];
+
+	if (s->stack.frame_count >= s->frame_limit) {
+		walk_push(s, (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT);
+		return walk_end(s, OUTCOME_truncated);
+	}
+	switch (script_python_step(&s->script.walk, words)) {
+	case SCRIPT_STEP_FRAME:
+		walk_push(s, words[0]);
+		walk_push(s, words[1]);
+		walk_chain(s, words[0]);
+		s->frame_limit++; /* a frame counts once */
+		break;
+	case SCRIPT_STEP_ENTRY:
+		script_save(s);
+		break;
+	case SCRIPT_STEP_BACK:
+		script_roll_back(s);
+		break;
+	case SCRIPT_STEP_UNREAD:
+		script_roll_back(s);
+		script_fail(s, OUTCOME_script_unread);
+		break;
+	case SCRIPT_STEP_DESYNC:
+		script_roll_back(s);
+		script_fail(s, OUTCOME_script_desync);
+		break;
+	}
+	return 0;
+}
+
+/* Callers in code that keeps frame pointers follow each other without look-ups, and their words lie
+ * close together: up to WALK_FP_FRAMES of them with one read of the stack. What is not plain is
+ * left to walk_any_frame(). */
 static __always_inline void walk_fp_frames(struct scratch *s)
 {
 	uint64_t start = s->map.start, bytes = s->map.end - start, bias = s->map.mapping.bias;
@@ -238,8 +358,10 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 	uint64_t ip = s->at.ip, sp = s->at.sp, fp = s->at.fp, window = fp, hash = s->stack.stack_hash;
 	uint32_t count = s->stack.frame_count;
 
-	if (!(s->map.mapping.flags & PROF_MAPPING_FP) || !s->at.is_return || s->gap || ip - 1 - start >= bytes ||
-	    fp >= ARCH_USER_END || fp & 7 || bpf_probe_read_user(s->window, sizeof(s->window), (void *)fp))
+	if ((s->map.mapping.flags & (PROF_MAPPING_FP | PROF_MAPPING_RUNTIME)) != PROF_MAPPING_FP ||
+	    !s->at.is_return || s->gap ||
+	    ip - 1 - start >= bytes || fp >= ARCH_USER_END || fp & 7 ||
+	    bpf_probe_read_user(s->window, sizeof(s->window), (void *)fp))
 		return;
 #pragma clang loop unroll(disable)
 	for (uint32_t i = 0; i < WALK_FP_FRAMES; i++) {
@@ -253,11 +375,11 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 		if (!caller)
 			break;
 		frame = word | ((ip - bias) & PROF_FRAME_OFFSET_MASK);
-		s->frames[index_within(count, PROF_FRAMES_MAX)] = frame;
+		s->frames[index_within(count, PROF_WORDS_MAX)] = frame;
 		hash = hash_frame(hash, frame);
 		count++;
 		sp = fp + 16;
-		ip = caller;
+		ip = arch_return_address(caller);
 		fp = s->window[word_at];
 	}
 	if (count == s->stack.frame_count)
@@ -270,8 +392,10 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 
 static __always_inline int walk_frames(struct scratch *s)
 {
+	if (s->script.walk.on)
+		return walk_script_frame(s);
 	walk_fp_frames(s);
-	return walk_frame(s);
+	return walk_any_frame(s, true);
 }
 
 /* The context of a callback must lie on the stack. */
@@ -288,7 +412,7 @@ static __always_inline void walk_whole(struct scratch *s)
 {
 	struct walk_context context = { .scratch = s };
 
-	bpf_loop(PROF_FRAMES_MAX + 1, walk_turn, &context, 0);
+	bpf_loop(WALK_TURNS_MAX, walk_turn, &context, 0);
 }
 
 /* No user stack so far. */
@@ -296,6 +420,7 @@ static __always_inline void walk_none(struct scratch *s)
 {
 	s->going = 0;
 	s->stack.frame_count = 0;
+	s->script.chain = 0;
 	s->unknown_pc = 0;
 	s->late.wanted = 0;
 }
@@ -316,6 +441,7 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->guessed_any = 0;
 	s->unknown_pc = 0;
 	s->late.wanted = 0;
+	script_none(s);
 	s->vma_count = 0;
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
@@ -328,23 +454,32 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	}
 }
 
-/* Defines the turn of a walk without bpf_loop(). A global function is verified once, however often
- * it is called; it takes numbers only, so it looks the scratch up again. */
-#define WALK_COMPAT(name, map)                                                                     \
-	__attribute__((noinline)) int name(uint32_t zero)                                          \
+/* Defines the turn of a walk without bpf_loop(), and the walk. Global functions are verified once,
+ * however often they are called, and what follows the walk is verified once, not for each turn that
+ * may end it (5.10). They take numbers only, so the turn looks the scratch up again. */
+#define WALK_COMPAT_AT(name, map, of)                                                              \
+	__attribute__((noinline)) int name(uint32_t at)                                            \
 	{                                                                                          \
 		struct scratch *s;                                                                 \
                                                                                                    \
-		zero = 0;                                                                          \
-		s = bpf_map_lookup_elem(&(map), &zero);                                            \
+		/* an argument that nobody reads is not passed, which the verifier asks for */     \
+		asm volatile("" : "+r"(at));                                                       \
+		at = of;                                                                           \
+		s = bpf_map_lookup_elem(&(map), &at);                                              \
 		return s ? walk_frames(s) : 1;                                                     \
+	}                                                                                          \
+                                                                                                   \
+	__attribute__((noinline)) int name##s(uint32_t turns)                                      \
+	{                                                                                          \
+		uint32_t i;                                                                        \
+                                                                                                   \
+		for (i = 0; i < WALK_COMPAT_FRAMES + 1 && i < turns; i++)                          \
+			if (name(i))                                                               \
+				break;                                                             \
+		return i;                                                                          \
 	}
 
-#define walk_compat(s, turn)                                                                       \
-	do {                                                                                       \
-		for (uint32_t i_ = 0; i_ < WALK_COMPAT_FRAMES + 1; i_++)                           \
-			if (turn(i_))                                                              \
-				break;                                                             \
-	} while (0)
+#define WALK_COMPAT(name, map) WALK_COMPAT_AT(name, map, 0)
+#define walk_compat(turn)      turn##s(WALK_COMPAT_FRAMES + 1)
 
 #endif

@@ -8,12 +8,13 @@
  *
  * A step turns the registers of one frame into those of its caller. sp and fp are followed through
  * every frame; other registers only where they are known: in the innermost frame (from the
- * interrupt) and below a signal frame (from the context that the kernel saved). A third one is followed
- * through frames whose rules say where it is saved; its word is read only if a CFA needs it. */
+ * interrupt) and below a signal frame (from the context that the kernel saved). A third one is
+ * followed through frames whose rules say where it is saved; its word is read only if a CFA needs
+ * it. */
 #ifndef PROFD_BPF_UNWIND_STEP_H
 #define PROFD_BPF_UNWIND_STEP_H
 
-#include "bpf/arch_x86_64.h"
+#include "bpf/arch.h"
 #include "bpf/unwind_table.h"
 
 #ifdef __bpf__
@@ -44,6 +45,7 @@ struct unwind_state {
 	uint32_t is_return;  /* ip is a return address: the call is before it */
 	uint64_t third;	     /* the third register's value, or where it is saved */
 	uint32_t third_is;   /* enum unwind_third_is */
+	uint32_t sp_is_bound; /* with a link register: sp is known to be at least so far up */
 	uint64_t unread;     /* after UNWIND_FAULT: address of what could not be read */
 };
 
@@ -89,6 +91,8 @@ UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
 	uint64_t pair[2]; /* sp, ip */
 	uint64_t fp;
 
+	if (ARCH_LINK_REGISTER && at->sp_is_bound)
+		return UNWIND_UNSUPPORTED;
 	_Static_assert(ARCH_CONTEXT_IP == ARCH_CONTEXT_SP + 8, "one read for both");
 	if (unwind_read(at, pair, 16, context + ARCH_CONTEXT_SP) ||
 	    unwind_read(at, &fp, 8, context + ARCH_CONTEXT_FP))
@@ -108,11 +112,13 @@ UNWIND_INLINE int unwind_step_signal(struct unwind_state *at)
 UNWIND_INLINE void unwind_to_caller(struct unwind_state *at, uint64_t cfa, uint64_t ip, uint64_t fp)
 {
 	at->sp = cfa;
-	at->ip = ip;
+	at->ip = arch_return_address(ip);
 	at->fp = fp;
 	at->context_at = 0;
 	at->regs_known = 0;
 	at->is_return = 1;
+	if (ARCH_LINK_REGISTER)
+		at->sp_is_bound = 0;
 }
 
 /* The step of code that keeps frame pointers: caller's fp at fp, return address above it. */
@@ -131,10 +137,13 @@ UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
 		return UNWIND_FINISHED;
 	unwind_to_caller(at, fp + 16, pair[1], pair[0]);
 	at->third_is = UNWIND_THIRD_UNKNOWN;
+	if (ARCH_LINK_REGISTER)
+		at->sp_is_bound = 1;
 	return UNWIND_STEPPED;
 }
 
-/* The step from a return address whose @code is known to do nothing more than return. UNWIND_NO_RULE: it does more. */
+/* The step from a return address whose @code is known to do nothing more than return.
+ * UNWIND_NO_RULE: it does more. */
 UNWIND_INLINE int unwind_step_return(struct unwind_state *at, const uint8_t code[16])
 {
 	uint64_t pair[2]; /* fp, return address */
@@ -144,13 +153,38 @@ UNWIND_INLINE int unwind_step_return(struct unwind_state *at, const uint8_t code
 	if (!arch_is_return(code, &skip, &pops_fp))
 		return UNWIND_NO_RULE;
 	pair[0] = at->fp;
-	if (pops_fp ? unwind_read(at, pair, 16, at->sp + skip) : unwind_read(at, &pair[1], 8, at->sp + skip))
+	if (ARCH_LINK_REGISTER && at->sp_is_bound)
+		return UNWIND_NO_RULE;
+	if (pops_fp ? unwind_read(at, pair, 16, at->sp + skip)
+		    : unwind_read(at, &pair[1], 8, at->sp + skip))
 		return UNWIND_FAULT;
 	if (!pair[1])
 		return UNWIND_FINISHED;
 	unwind_to_caller(at, at->sp + skip + (pops_fp ? 16 : 8), pair[1], pair[0]);
 	at->third_is = UNWIND_THIRD_UNKNOWN;
 	return UNWIND_STEPPED;
+}
+
+/* The step from code without a frame of its own: @pushed words lie below the return address. */
+UNWIND_INLINE int unwind_step_frameless(struct unwind_state *at, uint32_t pushed)
+{
+	uint64_t sp = at->sp + pushed * 8, ip;
+
+	if (ARCH_LINK_REGISTER ? unwind_register(at, ARCH_REG_RA, &ip)
+			       : unwind_read(at, &ip, sizeof(ip), sp))
+		return UNWIND_FAULT;
+	if (!ip)
+		return UNWIND_FINISHED;
+	unwind_to_caller(at, sp + ARCH_CALL_PUSHES, ip, at->fp);
+	at->third_is = UNWIND_THIRD_UNKNOWN;
+	return UNWIND_STEPPED;
+}
+
+UNWIND_INLINE bool unwind_needs_sp(const struct unwind_rule *rule)
+{
+	return rule->cfa == UNWIND_CFA_SP || rule->cfa == UNWIND_CFA_DEREF_SP ||
+	       rule->cfa == UNWIND_CFA_PLT || rule->cfa == UNWIND_CFA_DEREF_INDEXED ||
+	       rule->fp == UNWIND_FP_FROM_SP;
 }
 
 UNWIND_INLINE int unwind_cfa(struct unwind_state *at, const struct unwind_rule *rule,
@@ -160,6 +194,13 @@ UNWIND_INLINE int unwind_cfa(struct unwind_state *at, const struct unwind_rule *
 	uint32_t reg = rule->flags & UNWIND_RULE_THIRD ? rule->cfa_reg & 15 : rule->cfa_reg;
 	int rc;
 
+	if (ARCH_LINK_REGISTER && at->sp_is_bound && unwind_needs_sp(rule)) {
+		/* The frame pointer of a frame that was reached by a frame record points to its own. */
+		if (rule->cfa != UNWIND_CFA_SP || rule->fp != UNWIND_FP_CFA)
+			return UNWIND_UNSUPPORTED;
+		*ret = at->fp - (uint64_t)(int64_t)rule->fp_offset;
+		return UNWIND_STEPPED;
+	}
 	if (rule->cfa == UNWIND_CFA_PLT) {
 		*ret = at->sp + 8 + ((int16_t)(at->ip & 15) >= rule->cfa_deref ? 8 : 0);
 		return UNWIND_STEPPED;
@@ -212,17 +253,24 @@ UNWIND_INLINE int unwind_saved_fp(struct unwind_state *at, const struct unwind_r
 	return unwind_read(at, ret, 8, base + (uint64_t)(int64_t)rule->fp_offset);
 }
 
+UNWIND_INLINE int64_t unwind_ra_offset(const struct unwind_rule *rule)
+{
+	return (int64_t)rule->ra_offset * ARCH_RA_UNIT;
+}
+
 UNWIND_INLINE int unwind_return_address(struct unwind_state *at, const struct unwind_rule *rule,
 					uint64_t cfa, uint64_t *ret)
 {
+	if (ARCH_LINK_REGISTER && rule->flags & UNWIND_RULE_RA_REG)
+		return unwind_register(at, rule->ra_offset & (ARCH_REG_COUNT - 1), ret);
 	if (rule->flags & UNWIND_RULE_RA_REG) {
 		*ret = at->regs[rule->ra_offset & (ARCH_REG_COUNT - 1)];
 		return at->regs_known ? UNWIND_STEPPED : UNWIND_UNSUPPORTED;
 	}
-	return unwind_read(at, ret, 8, cfa + (uint64_t)(int64_t)rule->ra_offset);
+	return unwind_read(at, ret, 8, cfa + (uint64_t)unwind_ra_offset(rule));
 }
 
-/* Where the caller's third register is; before the other registers change. */
+/* Finds the caller's third register; to be called before the other registers change. */
 UNWIND_INLINE void unwind_follow_third(struct unwind_state *at, const struct unwind_rule *rule,
 				       uint64_t cfa)
 {
@@ -242,7 +290,8 @@ UNWIND_INLINE void unwind_follow_third(struct unwind_state *at, const struct unw
 	}
 }
 
-/* The caller's registers by @rule. But for @at->unread @at is unchanged unless the result is UNWIND_STEPPED. */
+/* The caller's registers by @rule. But for @at->unread @at is unchanged unless the result is
+ * UNWIND_STEPPED. */
 UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule *rule)
 {
 	uint64_t pair[2] = { 0, 0 }; /* fp, return address */
@@ -260,8 +309,8 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 		return rc;
 	if ((cfa <= at->sp && !(rule->flags & UNWIND_RULE_SWITCH)) || cfa >= ARCH_USER_END)
 		return UNWIND_NO_PROGRESS;
-	if (rule->fp == UNWIND_FP_CFA && rule->fp_offset == rule->ra_offset - 8) {
-		/* push %rbp first: both words with one read */
+	if (rule->fp == UNWIND_FP_CFA && rule->fp_offset == unwind_ra_offset(rule) - 8) {
+		/* a frame record: both words with one read */
 		if (unwind_read(at, pair, 16, cfa + (uint64_t)(int64_t)rule->fp_offset))
 			return UNWIND_FAULT;
 	} else {
@@ -276,7 +325,7 @@ UNWIND_INLINE int unwind_step(struct unwind_state *at, const struct unwind_rule 
 		return UNWIND_FINISHED;
 	unwind_follow_third(at, rule, cfa);
 	if (rule->flags & UNWIND_RULE_SP_SAVED &&
-	    unwind_read(at, &cfa, 8, cfa + (uint64_t)(int64_t)rule->ra_offset - 8))
+	    unwind_read(at, &cfa, 8, cfa + (uint64_t)unwind_ra_offset(rule) - 8))
 		return UNWIND_FAULT;
 	unwind_to_caller(at, cfa, pair[1], pair[0]);
 	if (rule->flags & UNWIND_RULE_SIGNAL)

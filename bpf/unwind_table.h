@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Compact unwind rows of one module: the image that the symbolizer compiles from .eh_frame and
- * .debug_frame, that the cache keeps on disk, and that the collector copies unchanged into the
- * module's own mmap-able BPF array (value size 16 bytes). Addresses are FILE OFFSETS, so BPF needs
- * no segments.
+/* Compact unwind rows of one module. The symbolizer compiles the image from .eh_frame and
+ * .debug_frame, and the cache keeps it on disk. The collector copies it unchanged into the module's
+ * own mmap-able BPF array (value size 16 bytes). Addresses are FILE OFFSETS, so BPF needs no
+ * segments.
  *
  * Image = array of 16-byte elements:
  *   [0]                   struct unwind_table_head, part 1
@@ -14,9 +14,9 @@
  * in force at its start (offset 0), so the search never leaves the page. A row is in force until
  * the next one.
  *
- * The register model is the architecture's DWARF numbering; on x86-64 only rsp, rbp and the return
- * address are tracked beyond the innermost frame, and in modules that have a CFA by it (the dynamic linker's
- * lazy binding) one more, rbx. */
+ * The register model is the architecture's DWARF numbering. Only the stack pointer, the frame
+ * pointer and the return address are tracked beyond the innermost frame. On x86-64 modules with a
+ * CFA by rbx (the dynamic linker's lazy binding) track rbx too. */
 #ifndef PROFD_BPF_UNWIND_TABLE_H
 #define PROFD_BPF_UNWIND_TABLE_H
 
@@ -103,7 +103,7 @@ struct unwind_rule {
 	int32_t cfa_offset; /* bytes */
 	int32_t fp_offset;  /* bytes */
 	int16_t cfa_deref;  /* bytes; PLT: the low nibble of ip from which the push is done */
-	int16_t ra_offset;  /* return address at cfa + ra_offset; x86-64: -8 */
+	int16_t ra_offset;  /* return address at cfa + ra_offset * ARCH_RA_UNIT; x86-64: -8 */
 };
 
 #ifndef __bpf__

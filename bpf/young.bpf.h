@@ -2,16 +2,17 @@
 /* The executable mappings of a process whose mappings are not published yet, read from the kernel's
  * own structures at the moment of the sample.
  *
- * No lock is taken and no helper or kfunc asked: bpf_find_vma() may be called once an interrupt,
+ * No lock is taken, and no helper or kfunc is used: bpf_find_vma() may be called once an interrupt,
  * and the task_vma iterator refuses where interrupts are off (-EBUSY in current stable kernels),
- * which is where samplers run. Instead the structure is followed with bpf_probe_read_kernel(): the
- * program runs inside an RCU read section, maple nodes and mappings are freed after a grace period
- * only, and a read that meets a change of another thread yields a mapping too few, never a fault.
+ * which is where samplers run. Instead bpf_probe_read_kernel() follows the structure. The program
+ * runs inside an RCU read section, and maple nodes and mappings are freed only after a grace
+ * period. A read that meets a change by another thread misses a mapping and never faults.
  *
- *   v6.1 and newer: the maple tree mm->mm_mt (lib/maple_tree.c): every node is 256 bytes; a pointer
- * to it carries the node's type in bits 3…6; slot i holds what ends at pivot i; a pivot of 0 behind
- * the first, or one that reaches the node's own end, is the last. before:	     the list
- * mm->mmap, vma->vm_next. */
+ *   v6.1 and newer  the maple tree mm->mm_mt (lib/maple_tree.c). A node has 256 bytes; a pointer to
+ *                   it carries its type in bits 3-6. Slot i holds the entry that ends at pivot i. A
+ *                   pivot of 0 behind the first one, or one at the node's own end, is the last.
+ *   before          the list mm->mmap, vma->vm_next
+ */
 #ifndef PROFD_BPF_YOUNG_BPF_H
 #define PROFD_BPF_YOUNG_BPF_H
 
@@ -19,7 +20,8 @@
 
 #include <bpf/bpf_core_read.h>
 
-#define YOUNG_TREE_TURNS 1024u /* nodes read, two or three for each ten mappings, and slots of leaves */
+#define YOUNG_TREE_TURNS                                                                           \
+	1024u /* nodes read, two or three for each ten mappings, and slots of leaves */
 #define YOUNG_LIST_MAX	 96u  /* mappings looked at on kernels with the list */
 #define YOUNG_NO_FILE	 ~0u  /* dev_major of memory without a file: no file has it */
 #define MAPLE_NODE_MASK	 255ull
@@ -27,9 +29,10 @@
 #define MAPLE_TYPE_SHIFT 3u
 #define MAPLE_SLOTS	 16u
 
-/* Where an overlay or FUSE mapped the file of another file system, the kernel prints the inode that the user
- * opened (since v6.8). The flag of such files was bit 25 until v6.14 made it bit 24, and each of the two has said
- * something else in other versions: the file system that must then be behind it decides. */
+/* The inode of a mapped file as the kernel prints it: if an overlay or FUSE mapped the file of
+ * another file system, the inode that the user opened (since v6.8). The flag of such files was bit
+ * 25 until v6.14 made it bit 24. Each of the two bits has had other meanings in other versions, so
+ * the type of the file system decides. */
 static __always_inline struct inode *young_inode(struct file *file)
 {
 	struct inode *inode = BPF_CORE_READ(file, f_inode), *opened;
@@ -110,8 +113,8 @@ static __always_inline void tree_restart(struct scratch *s)
 	s->young.slot = MAPLE_SLOTS;
 }
 
-/* The next slot of a leaf, one in each turn, so that a verifier follows one of them; behind the last from the root
- * again. */
+/* The next slot of a leaf, one in each turn, so that a verifier follows one of them; behind the
+ * last from the root again. */
 static __always_inline long tree_slot(struct scratch *s)
 {
 	const uint32_t pivots = bpf_core_field_offset(struct maple_range_64, pivot) / 8;

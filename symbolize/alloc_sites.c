@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Straight-line decoding of the first instructions of a function, just far enough to know how long each is,
- * which general registers it writes and whether the kernel emulates it. Encodings: Intel SDM volume 2,
- * appendix A (opcode maps). */
+/* Straight-line decoding of the first instructions of a function, just far enough to know how long
+ * each is, which general registers it writes and whether the kernel emulates it. Encodings: Intel
+ * SDM volume 2, appendix A (opcode maps). */
 #include "symbolize/alloc_sites.h"
 
 #include <errno.h>
@@ -11,16 +11,16 @@
 #include "symbolize/elf_debug.h"
 #include "symbolize/elf_file.h"
 
-#define INSNS_MAX	   16u
-#define ARGUMENTS_MAX	   3u
-#define REG_RAX		   0u
-#define REG_RDX		   2u
-#define REG_RSP		   4u
-#define ALL_REGS	   0xffffu
-#define TABLE_SYMBOLS_MAX  (1u << 20)
-#define NAME_LEN_MAX	   24u /* of functions[] and marks[] */
+#define INSNS_MAX	  16u
+#define ARGUMENTS_MAX	  3u
+#define REG_RAX		  0u
+#define REG_RDX		  2u
+#define REG_RSP		  4u
+#define ALL_REGS	  0xffffu
+#define TABLE_SYMBOLS_MAX (1u << 20)
+#define NAME_LEN_MAX	  24u /* of functions[] and marks[] */
 
-/* ---- one instruction ------------------------------------------------------------------------------- */
+/* ---- one instruction ------------------------------------------------------------------------- */
 
 enum insn_kind {
 	INSN_PLAIN,
@@ -77,8 +77,8 @@ static void prefixes(struct decoder *d)
 			d->word = true;
 		else if (byte == 0xf2 || byte == 0xf3)
 			d->repeat = byte;
-		else if (byte != 0x64 && byte != 0x65 && byte != 0x2e && byte != 0x36 && byte != 0x3e &&
-			 byte != 0x26 && byte != 0xf0)
+		else if (byte != 0x64 && byte != 0x65 && byte != 0x2e && byte != 0x36 &&
+			 byte != 0x3e && byte != 0x26 && byte != 0xf0)
 			break;
 		d->at++;
 	}
@@ -358,7 +358,7 @@ static void decode(const uint8_t *code, const uint8_t *end, struct insn *ret)
 	ret->len = (unsigned)(d.at - code);
 }
 
-/* ---- the site ---------------------------------------------------------------------------------------- */
+/* ---- the site -------------------------------------------------------------------------------- */
 
 /* System V psABI: rdi, rsi, rdx. */
 static const uint8_t argument_regs[ARGUMENTS_MAX] = { 7, 6, 2 };
@@ -386,7 +386,8 @@ struct scan {
 };
 
 /* Fills the registers; false if one of the arguments is nowhere. */
-static bool place_arguments(const struct scan *scan, unsigned wanted, struct control_alloc_site *ret)
+static bool place_arguments(const struct scan *scan, unsigned wanted,
+			    struct control_alloc_site *ret)
 {
 	for (unsigned i = 0; i < ARGUMENTS_MAX; i++) {
 		if (!(wanted >> i & 1))
@@ -424,9 +425,11 @@ static bool is_emulated(const struct insn *insn)
 	}
 }
 
-int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind, struct control_alloc_site *ret)
+int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind,
+		    struct control_alloc_site *ret)
 {
-	const uint8_t *at = code, *end = code + (len < ALLOC_SITE_SCAN_BYTES ? len : ALLOC_SITE_SCAN_BYTES);
+	const uint8_t *at = code,
+		      *end = code + (len < ALLOC_SITE_SCAN_BYTES ? len : ALLOC_SITE_SCAN_BYTES);
 	struct control_alloc_site site = { .kind = (uint8_t)kind };
 	struct scan scan = { .pushed = 0 };
 
@@ -440,15 +443,17 @@ int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind, struc
 		decode(at, end, &insn);
 		if (insn.kind == INSN_END)
 			break;
-		if (is_emulated(&insn) && place_arguments(&scan, alloc_kind_arguments(kind), &site)) {
+		if (is_emulated(&insn) &&
+		    place_arguments(&scan, alloc_kind_arguments(kind), &site)) {
 			site.fo = (uint64_t)(at - code);
 			site.pushed = (uint8_t)scan.pushed;
 			*ret = site;
 			return 0;
 		}
-		/* What lies behind a branch is not passed by every call; what moves the stack pointer in
-		 * another way hides the return address. */
-		if (insn.kind == INSN_BRANCH || insn.kind == INSN_CALL || insn.writes >> REG_RSP & 1)
+		/* Code behind a branch does not run in every call, and other changes of the stack
+		 * pointer hide the return address. */
+		if (insn.kind == INSN_BRANCH || insn.kind == INSN_CALL ||
+		    insn.writes >> REG_RSP & 1)
 			break;
 		follow(&scan, &insn);
 		at += insn.len;
@@ -460,7 +465,7 @@ int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind, struc
 	return 0;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 struct wanted {
 	const char *name;
@@ -468,8 +473,8 @@ struct wanted {
 	bool always; /* else only of allocators whose operator new does not call malloc */
 };
 
-/* Itanium C++ ABI names of operator new and delete; m is size_t, St11align_val_t the alignment (second
- * argument of new). glibc's and libstdc++'s reach malloc. */
+/* Itanium C++ ABI names of operator new and delete; m is size_t, St11align_val_t the alignment
+ * (second argument of new). glibc's and libstdc++'s reach malloc. */
 static const struct wanted functions[] = {
 	{ "malloc", ALLOC_MALLOC, true },
 	{ "free", ALLOC_FREE, true },
@@ -494,10 +499,15 @@ static const struct {
 	const char *name;
 	enum alloc_family family;
 } marks[] = {
-	{ "mallctl", ALLOC_FAMILY_JEMALLOC },	{ "je_mallctl", ALLOC_FAMILY_JEMALLOC },
-	{ "tc_malloc", ALLOC_FAMILY_TCMALLOC }, { "TCMallocInternalMalloc", ALLOC_FAMILY_TCMALLOC },
-	{ "mi_malloc", ALLOC_FAMILY_MIMALLOC }, { "__libc_memalign", ALLOC_FAMILY_GLIBC },
-	{ "__malloc_donate", ALLOC_FAMILY_MUSL }, { "__malloc_replaced", ALLOC_FAMILY_MUSL },
+	{ "mallctl", ALLOC_FAMILY_JEMALLOC },
+	{ "je_mallctl", ALLOC_FAMILY_JEMALLOC },
+	{ "tc_malloc", ALLOC_FAMILY_TCMALLOC },
+	{ "TCMallocInternalMalloc", ALLOC_FAMILY_TCMALLOC },
+	{ "mi_malloc", ALLOC_FAMILY_MIMALLOC },
+	{ "__libc_memalign", ALLOC_FAMILY_GLIBC },
+	{ "__malloc_donate", ALLOC_FAMILY_MUSL },
+	{ "__libc_malloc_impl", ALLOC_FAMILY_MUSL },
+	{ "__freadptrinc", ALLOC_FAMILY_MUSL }, /* the only one of a stripped library */
 };
 
 struct found {
@@ -521,16 +531,18 @@ static bool is_named(const char *name, size_t len, const char *wanted)
 	return strlen(wanted) == len && memcmp(name, wanted, len) == 0;
 }
 
-static void look_at(const GElf_Sym *sym, const char *name, struct found *ret)
+static int look_at(void *ctx, const char *name, const GElf_Sym *sym)
 {
+	struct found *ret = ctx;
 	size_t len = plain_length(name);
-	bool defined = sym->st_shndx != SHN_UNDEF && GELF_ST_TYPE(sym->st_info) == STT_FUNC && sym->st_value;
+	bool defined = sym->st_shndx != SHN_UNDEF && GELF_ST_TYPE(sym->st_info) == STT_FUNC &&
+		       sym->st_value;
 
 	if (!len)
-		return;
+		return 0;
 	if (!defined) {
 		ret->imports |= sym->st_shndx == SHN_UNDEF && is_named(name, len, "malloc");
-		return;
+		return 0;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(functions); i++) {
 		if (is_named(name, len, functions[i].name) && !ret->ev[i]) {
@@ -540,51 +552,30 @@ static void look_at(const GElf_Sym *sym, const char *name, struct found *ret)
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
 		/* Others define glibc's names as well, to take their place. */
-		if ((!ret->family || ret->family == ALLOC_FAMILY_GLIBC) && is_named(name, len, marks[i].name))
+		if ((!ret->family || ret->family == ALLOC_FAMILY_GLIBC) &&
+		    is_named(name, len, marks[i].name))
 			ret->family = marks[i].family;
+	return 0;
 }
 
-static void read_table(Elf *elf, unsigned type, struct found *ret)
-{
-	size_t entry = gelf_fsize(elf, ELF_T_SYM, 1, EV_CURRENT);
-	Elf_Scn *scn = NULL;
-	Elf_Data *data;
-	GElf_Shdr shdr;
-
-	while ((scn = elf_nextscn(elf, scn)))
-		if (gelf_getshdr(scn, &shdr) && shdr.sh_type == type)
-			break;
-	data = scn ? elf_getdata(scn, NULL) : NULL;
-	if (!data || !entry || data->d_size / entry > TABLE_SYMBOLS_MAX)
-		return;
-	for (size_t i = 1; i < data->d_size / entry; i++) {
-		const char *name;
-		GElf_Sym sym;
-
-		if (!gelf_getsym(data, (int)i, &sym))
-			continue;
-		name = elf_strptr(elf, shdr.sh_link, sym.st_name);
-		if (name && name[0])
-			look_at(&sym, name, ret);
-	}
-}
-
-/* Their operator new allocates by itself; elsewhere it calls malloc, and probing both would count twice. */
+/* Their operator new allocates by itself; elsewhere it calls malloc, and probing both would count
+ * twice. */
 static bool has_own_operators(enum alloc_family family)
 {
 	return family == ALLOC_FAMILY_JEMALLOC || family == ALLOC_FAMILY_TCMALLOC ||
 	       family == ALLOC_FAMILY_MIMALLOC;
 }
 
-static bool add_site(Elf *elf, const struct elf_segments *segments, const struct found *found, size_t which,
-		     struct control_alloc_site *ret)
+static bool add_site(Elf *elf, const struct elf_segments *segments, const struct found *found,
+		     size_t which, struct control_alloc_site *ret)
 {
 	uint64_t fo, end_fo, left, size = found->size[which];
 	struct bytes code;
 	size_t len;
 
 	if (!elf_segments_range(segments, found->ev[which],
-				found->ev[which] + (size ? size : ALLOC_SITE_SCAN_BYTES), &fo, &end_fo))
+				found->ev[which] + (size ? size : ALLOC_SITE_SCAN_BYTES), &fo,
+				&end_fo))
 		return false;
 	left = end_fo - fo;
 	len = left < ALLOC_SITE_SCAN_BYTES ? left : ALLOC_SITE_SCAN_BYTES;
@@ -618,10 +609,10 @@ unsigned alloc_sites_load(Elf *elf, struct control_alloc_site ret[ALLOC_SITES_MA
 	if (!gelf_getehdr(elf, &header) || header.e_machine != EM_X86_64 ||
 	    elf_segments_load(elf, &segments) < 0)
 		return 0;
-	read_table(elf, SHT_DYNSYM, &found);
+	(void)!elf_each_symbol(elf, SHT_DYNSYM, TABLE_SYMBOLS_MAX, look_at, &found);
 	/* Linked statically: its functions are in the symbol table alone. */
 	if (!found.ev[0] && !found.imports)
-		read_table(elf, SHT_SYMTAB, &found);
+		(void)!elf_each_symbol(elf, SHT_SYMTAB, TABLE_SYMBOLS_MAX, look_at, &found);
 	if (!found.ev[0] || !found.ev[1])
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(functions) && count < ALLOC_SITES_MAX; i++)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* x86-64: register numbers of the System V ABI, AMD64 supplement, figure 3.36, and rows for code that has no
- * entry of its own though every linker and libc writes it the same way: PLT sections (lld and mold describe none of
- * them), .init and .fini (crti.o and crtn.o have no CFI), where a program begins. Each is recognised by its bytes; what is not
- * recognised stays a gap. */
+/* x86-64: register numbers of the System V ABI, AMD64 supplement, figure 3.36, and rows for code
+ * that has no entry of its own though every linker and libc writes it the same way: PLT sections
+ * (lld and mold describe none of them), .init and .fini (crti.o and crtn.o have no CFI), where a
+ * program begins. Each is recognised by its bytes; what is not recognised stays a gap. */
 #include <dwarf.h>
 #include <elf.h>
 #include <string.h>
@@ -14,12 +14,10 @@
 #define DWARF_RSP 7
 #define DWARF_RIP 16
 
-#define PLT_SECTION_BYTES_MAX  (64u << 20)
 #define INIT_SECTION_BYTES_MAX 4096u
-#define ENTRY_BYTES_MAX	       128u /* of the code where a program begins */
 
-/* rsp + 8 + (((rip & 15) >= N) << 3): the lazy entry pushes 8 bytes in its instruction before offset N.
- * bfd/elfxx-x86.c writes exactly these bytes, with N by the layout of the entries. */
+/* rsp + 8 + (((rip & 15) >= N) << 3): the lazy entry pushes 8 bytes in its instruction before
+ * offset N. bfd/elfxx-x86.c writes exactly these bytes, with N by the layout of the entries. */
 static bool plt_expression(struct bytes expr, struct unwind_rule *rule)
 {
 	static const uint8_t before[] = { DW_OP_breg7, 8, DW_OP_breg16, 0, DW_OP_lit15, DW_OP_and };
@@ -43,37 +41,9 @@ static const uint8_t sigreturn[] = { 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0
 /* mov %rbx, %rsp: glibc's __start_context. */
 static const uint8_t new_stack[] = { 0x48, 0x89, 0xdc };
 
-/* ---- code without an entry ----------------------------------------------------------------------- */
-
-struct code_section {
-	uint64_t ev;
-	uint64_t fo;
-	uint64_t len; /* bytes */
-};
+/* ---- code without an entry ------------------------------------------------------------------- */
 
 static const uint8_t endbr64[] = { 0xf3, 0x0f, 0x1e, 0xfa };
-
-static struct unwind_rule call_rule(const struct cfi_set *set, int32_t pushed_bytes)
-{
-	return (struct unwind_rule){ .cfa = UNWIND_CFA_SP,
-				     .cfa_offset = set->arch->call_cfa_offset + pushed_bytes,
-				     .ra_offset = set->arch->call_ra_offset };
-}
-
-static int add_step(struct cfi_set *set, uint64_t fo, struct unwind_rule rule)
-{
-	return cfi_step_vec_push(&set->steps,
-				 (struct cfi_step){ .fo = (uint32_t)fo, .rule = rule });
-}
-
-/* The steps from @first on become the rows of [@ev, @ev + @size_bytes). */
-static int add_range(struct cfi_set *set, uint64_t ev, uint64_t size_bytes, size_t first)
-{
-	return cfi_set_add(set, ev, size_bytes,
-			   (struct cfi_entry){ .source = CFI_SOURCE_SYNTH,
-					       .cie = (uint32_t)first,
-					       .len = (uint32_t)(set->steps.count - first) });
-}
 
 /* Offset in a 16-byte lazy PLT entry from which its push is done; 0 if it is none (jump only). */
 static int16_t plt_push_done_at(const uint8_t entry[16])
@@ -87,26 +57,27 @@ static int16_t plt_push_done_at(const uint8_t entry[16])
 	return 0;
 }
 
-/* endbr64; push %r11; push map(%rip): how mold's begins. Its entries push nothing: the resolver's argument comes in r11. */
+/* endbr64; push %r11; push map(%rip): how mold's begins. Its entries push nothing: the resolver's
+ * argument comes in r11. */
 static const uint8_t mold_plt[] = { 0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35 };
 
 #define MOLD_PLT_HEAD_BYTES 32u
 
-static int synth_mold_plt(struct cfi_set *set, const struct code_section *section)
+static int synth_mold_plt(struct cfi_set *set, const struct cfi_code_section *section)
 {
 	size_t first = set->steps.count;
 	int rc;
 
-	if ((rc = add_step(set, section->fo, call_rule(set, 0))) < 0 ||
-	    (rc = add_step(set, section->fo + 6, call_rule(set, 8))) < 0 ||
-	    (rc = add_step(set, section->fo + 12, call_rule(set, 16))) < 0 ||
-	    (rc = add_step(set, section->fo + MOLD_PLT_HEAD_BYTES, call_rule(set, 0))) < 0)
+	if ((rc = cfi_add_step(set, section->fo, cfi_call_rule(set->arch, 0))) < 0 ||
+	    (rc = cfi_add_step(set, section->fo + 6, cfi_call_rule(set->arch, 8))) < 0 ||
+	    (rc = cfi_add_step(set, section->fo + 12, cfi_call_rule(set->arch, 16))) < 0 ||
+	    (rc = cfi_add_step(set, section->fo + MOLD_PLT_HEAD_BYTES, cfi_call_rule(set->arch, 0))) < 0)
 		return rc;
-	return add_range(set, section->ev, section->len, first);
+	return cfi_add_range(set, section->ev, section->len, first);
 }
 
 /* .plt: entry 0 pushes the link map for the resolver, on top of what a lazy entry pushed. */
-static int synth_plt(struct cfi_set *set, const struct code_section *section)
+static int synth_plt(struct cfi_set *set, const struct cfi_code_section *section)
 {
 	size_t first = set->steps.count;
 	struct unwind_rule plt = { .cfa = UNWIND_CFA_PLT, .ra_offset = set->arch->call_ra_offset };
@@ -120,15 +91,15 @@ static int synth_plt(struct cfi_set *set, const struct code_section *section)
 	plt.cfa_deref = plt_push_done_at(b.at + 16);
 	if (!plt.cfa_deref || b.at[0] != 0xff || b.at[1] != 0x35) /* push map(%rip), 6 bytes */
 		return 0;
-	if ((rc = add_step(set, section->fo, call_rule(set, 8))) < 0 ||
-	    (rc = add_step(set, section->fo + 6, call_rule(set, 16))) < 0 ||
-	    (rc = add_step(set, section->fo + 16, plt)) < 0)
+	if ((rc = cfi_add_step(set, section->fo, cfi_call_rule(set->arch, 8))) < 0 ||
+	    (rc = cfi_add_step(set, section->fo + 6, cfi_call_rule(set->arch, 16))) < 0 ||
+	    (rc = cfi_add_step(set, section->fo + 16, plt)) < 0)
 		return rc;
-	return add_range(set, section->ev, section->len, first);
+	return cfi_add_range(set, section->ev, section->len, first);
 }
 
 /* Jumps only: nothing is ever pushed. */
-static int synth_jumps(struct cfi_set *set, const struct code_section *section)
+static int synth_jumps(struct cfi_set *set, const struct cfi_code_section *section)
 {
 	size_t first = set->steps.count;
 	struct bytes b;
@@ -141,8 +112,8 @@ static int synth_jumps(struct cfi_set *set, const struct code_section *section)
 	at += b.at[at] == 0xf2; /* bnd */
 	if (b.at[at] != 0xff || b.at[at + 1] != 0x25)
 		return 0;
-	rc = add_step(set, section->fo, call_rule(set, 0));
-	return rc < 0 ? rc : add_range(set, section->ev, section->len, first);
+	rc = cfi_add_step(set, section->fo, cfi_call_rule(set->arch, 0));
+	return rc < 0 ? rc : cfi_add_range(set, section->ev, section->len, first);
 }
 
 struct frame_code {
@@ -150,9 +121,9 @@ struct frame_code {
 	uint8_t set_up_len, take_down_len, down_at; /* down_at: bytes of take_down until sp is back */
 };
 
-/* .init and .fini: one function put together from pieces of many files, between the two that the C library
- * brings. */
-static int synth_init(struct cfi_set *set, const struct code_section *section)
+/* .init and .fini: one function put together from pieces of many files, between the two that the C
+ * library brings. */
+static int synth_init(struct cfi_set *set, const struct cfi_code_section *section)
 {
 	static const struct frame_code codes[] = {
 		/* sub $8, %rsp … add $8, %rsp; ret (glibc) */
@@ -176,18 +147,18 @@ static int synth_init(struct cfi_set *set, const struct code_section *section)
 		if (up + c->set_up_len > down || memcmp(b.at + up, c->set_up, c->set_up_len) ||
 		    memcmp(b.at + down, c->take_down, c->take_down_len))
 			continue;
-		if ((rc = add_step(set, section->fo, call_rule(set, 0))) < 0 ||
-		    (rc = add_step(set, section->fo + up + c->set_up_len, call_rule(set, 8))) < 0 ||
-		    (rc = add_step(set, section->fo + down + c->down_at, call_rule(set, 0))) < 0)
+		if ((rc = cfi_add_step(set, section->fo, cfi_call_rule(set->arch, 0))) < 0 ||
+		    (rc = cfi_add_step(set, section->fo + up + c->set_up_len, cfi_call_rule(set->arch, 8))) < 0 ||
+		    (rc = cfi_add_step(set, section->fo + down + c->down_at, cfi_call_rule(set->arch, 0))) < 0)
 			return rc;
 		set->init_bytes += down + c->down_at - up - c->set_up_len;
-		return add_range(set, section->ev, size, first);
+		return cfi_add_range(set, section->ev, size, first);
 	}
 	return 0;
 }
 
-/* Bytes of the code at @b up to and with what it never goes on behind: a jump through a register, hlt, ud2.
- * A byte of an operand may look like one, which only makes it shorter. */
+/* Bytes of the code at @b up to and with what it never goes on behind: a jump through a register,
+ * hlt, ud2. A byte of an operand may look like one, which only makes it shorter. */
 static uint64_t entry_len(const struct bytes *b)
 {
 	const uint8_t *at = b->at;
@@ -202,55 +173,67 @@ static uint64_t entry_len(const struct bytes *b)
 	return len;
 }
 
-/* Where the kernel lets a program begin nothing can be above: musl's _start, glibc's dynamic linker and
- * programs without a C library say nothing about it. glibc's own _start does. */
-static int synth_entry(struct cfi_set *set)
+/* A static program's .plt holds jumps for ifuncs only. */
+static int synth_plt_or_jumps(struct cfi_set *set, const struct cfi_code_section *section)
 {
-	size_t first = set->steps.count;
-	GElf_Ehdr ehdr;
-	uint64_t fo, left;
-	struct bytes b;
-	int rc;
+	int rc = synth_plt(set, section);
 
-	if (!gelf_getehdr(set->elf, &ehdr) || !ehdr.e_entry ||
-	    !elf_segments_code(&set->segments, ehdr.e_entry) ||
-	    !elf_segments_to_fo(&set->segments, ehdr.e_entry, &fo, &left) ||
-	    fo >= CFI_FO_END - ENTRY_BYTES_MAX)
-		return 0;
-	if (elf_raw_bytes(set->elf, fo, left < ENTRY_BYTES_MAX ? left : ENTRY_BYTES_MAX, &b) < 0)
-		return 0;
-	rc = add_step(set, fo, (struct unwind_rule){ .cfa = UNWIND_CFA_END });
-	return rc < 0 ? rc : add_range(set, ehdr.e_entry, entry_len(&b), first);
+	return rc ? rc : synth_jumps(set, section);
 }
 
 static int synth_sections(struct cfi_set *set)
 {
-	static const struct {
-		const char *name;
-		int (*synth)(struct cfi_set *set, const struct code_section *section);
-	} sections[] = {
-		{ ".plt", synth_plt },	     { ".plt.sec", synth_jumps }, { ".plt.got", synth_jumps },
-		{ ".plt.bnd", synth_jumps }, { ".iplt", synth_jumps },	  { ".init", synth_init },
+	static const struct cfi_section_synth sections[] = {
+		{ ".plt", synth_plt_or_jumps }, { ".plt.sec", synth_jumps }, { ".plt.got", synth_jumps },
+		{ ".plt.bnd", synth_jumps },	{ ".iplt", synth_jumps },    { ".init", synth_init },
 		{ ".fini", synth_init },
 	};
+	int rc = cfi_synth_sections(set, sections, ARRAY_SIZE(sections));
 
-	for (size_t i = 0; i < ARRAY_SIZE(sections); i++) {
-		struct code_section section;
-		int rc;
+	return rc < 0 ? rc : cfi_synth_entry(set, entry_len);
+}
 
-		if (!elf_section_place(set->elf, sections[i].name, &section.ev, &section.fo,
-				       &section.len) ||
-		    section.len > PLT_SECTION_BYTES_MAX ||
-		    section.fo >= CFI_FO_END - PLT_SECTION_BYTES_MAX)
-			continue;
-		rc = sections[i].synth(set, &section);
-		/* A static program's .plt holds jumps for ifuncs only. */
-		if (!rc && !strcmp(sections[i].name, ".plt"))
-			rc = synth_jumps(set, &section);
-		if (rc < 0)
-			return rc;
+/* ---- Go -------------------------------------------------------------------------------------- */
+
+static bool code_is(const uint8_t *code, uint32_t size, uint64_t at, const void *bytes, size_t len)
+{
+	return at + len <= size && !memcmp(code + at, bytes, len);
+}
+
+/* Is it an instruction of the form {@op, displacement} with @displacement from rsp? Its length, 0
+ * if not. */
+static uint32_t op_at_sp(const uint8_t *code, uint32_t size, uint64_t at, uint8_t op,
+			 int32_t displacement)
+{
+	const uint8_t short_form[] = { 0x48, op, 0x6c, 0x24, (uint8_t)displacement };
+	uint8_t long_form[] = { 0x48, op, 0xac, 0x24, 0, 0, 0, 0 };
+
+	memcpy(long_form + 4, &displacement, 4);
+	if (displacement < 128 && code_is(code, size, at, short_form, sizeof(short_form)))
+		return sizeof(short_form);
+	return code_is(code, size, at, long_form, sizeof(long_form)) ? sizeof(long_form) : 0;
+}
+
+/* Go 1.21 and later: push %rbp; mov %rsp, %rbp; sub. Before: sub; mov %rbp, n(%rsp); lea n(%rsp),
+ * %rbp. Source: cmd/internal/obj/x86/obj6.go. */
+static void go_frame(const uint8_t *code, uint32_t size, uint32_t at, int32_t delta,
+		     uint32_t *ret_saved_at, uint32_t *ret_fp_at)
+{
+	uint32_t len;
+
+	if (delta == 8 && at && code_is(code, size, at - 1, "\x55", 1)) {
+		*ret_saved_at = at;
+		if (code_is(code, size, at, "\x48\x89\xe5", 3))
+			*ret_fp_at = at + 3;
+		return;
 	}
-	return synth_entry(set);
+	len = op_at_sp(code, size, at, 0x89, delta - 8);
+	if (!len)
+		return;
+	*ret_saved_at = at + len;
+	len = op_at_sp(code, size, *ret_saved_at, 0x8d, delta - 8);
+	if (len)
+		*ret_fp_at = *ret_saved_at + len;
 }
 
 const struct cfi_arch cfi_arch_amd64 = {
@@ -259,6 +242,8 @@ const struct cfi_arch cfi_arch_amd64 = {
 	.fp = DWARF_RBP,
 	.ra = DWARF_RIP,
 	.third = DWARF_RBX,
+	.general_end = DWARF_RIP,
+	.ra_unit = 1,
 	.call_ra_offset = -8,
 	.call_cfa_offset = 8,
 	/* struct rt_sigframe after its pretcode is popped: ucontext at sp, uc_mcontext at 40, rsp and rip
@@ -273,4 +258,5 @@ const struct cfi_arch cfi_arch_amd64 = {
 	.new_stack = new_stack,
 	.new_stack_len = sizeof(new_stack),
 	.synth_sections = synth_sections,
+	.go_frame = go_frame,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Call frame instructions (DWARF 5 section 6.4.2, GNU extensions of binutils). Only three registers are
- * followed: the caller's stack pointer, frame pointer and return address, and in few files the architecture's
- * third register; the rest is read over. */
+/* Call frame instructions (DWARF 5 section 6.4.2, GNU extensions of binutils). Only three registers
+ * are followed: the caller's stack pointer, frame pointer and return address, and in few files the
+ * architecture's third register; the rest is read over. */
 #include <dwarf.h>
 #include <errno.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "symbolize/cfi_internal.h"
 
 #define OPERAND_MASK 0x3f
+#define CFA_AARCH64_NEGATE_RA_STATE_WITH_PC 0x2c /* AADWARF64, 2024Q3 */
 
 struct machine {
 	const struct cfi_arch *arch;
@@ -25,7 +26,7 @@ struct machine {
 	bool failed;	     /* instructions are damaged: the rest of the range has no rule */
 };
 
-/* ---- state -> rule ------------------------------------------------------------------------------- */
+/* ---- state -> rule --------------------------------------------------------------------------- */
 
 static void rule_unsupported(struct unwind_rule *rule)
 {
@@ -45,11 +46,13 @@ static bool fits_i32(int64_t value)
 /* glibc's and the kernel's signal return describe the saved registers word by word. */
 static bool state_is_signal(const struct cfi_arch *arch, const struct cfi_state *s)
 {
-	return s->cfa == CFI_CFA_DEREF && s->cfa_reg == arch->sp && s->cfa_deref == arch->signal_cfa_at &&
-	       !s->cfa_offset && s->ra.how == CFI_HOW_AT_SP && s->ra.offset == arch->signal_ra_at;
+	return arch->signal_cfa_at && s->cfa == CFI_CFA_DEREF && s->cfa_reg == arch->sp &&
+	       s->cfa_deref == arch->signal_cfa_at && !s->cfa_offset &&
+	       s->ra.how == CFI_HOW_AT_SP && s->ra.offset == arch->signal_ra_at;
 }
 
-static bool cfa_to_rule(const struct cfi_arch *arch, const struct cfi_state *s, struct unwind_rule *rule)
+static bool cfa_to_rule(const struct cfi_arch *arch, const struct cfi_state *s,
+			struct unwind_rule *rule)
 {
 	if (s->cfa == CFI_CFA_PLT) {
 		rule->cfa = UNWIND_CFA_PLT;
@@ -114,14 +117,16 @@ static void third_to_rule(const struct machine *m, struct unwind_rule *rule)
 	rule->flags |= UNWIND_RULE_THIRD;
 }
 
-/* The caller's sp is the CFA but where it is loaded: setcontext() has it saved below the return address, longjmp()
- * in a register, and the return address in another. False: some other stack switch, which is beyond us. */
+/* The caller's sp is the CFA but where it is loaded: setcontext() has it saved below the return
+ * address, longjmp() in a register, and the return address in another. False: some other stack
+ * switch, which is beyond us. */
 static bool sp_to_rule(const struct cfi_state *s, struct unwind_rule *rule)
 {
 	if (s->sp.how == CFI_HOW_UNSET || (s->sp.how == CFI_HOW_CFA && !s->sp.offset))
 		return true;
 	rule->flags |= UNWIND_RULE_SWITCH;
-	if (s->sp.how == CFI_HOW_AT_CFA && s->ra.how == CFI_HOW_AT_CFA && s->sp.offset == s->ra.offset - 8) {
+	if (s->sp.how == CFI_HOW_AT_CFA && s->ra.how == CFI_HOW_AT_CFA &&
+	    s->sp.offset == s->ra.offset - 8) {
 		rule->flags |= UNWIND_RULE_SP_SAVED;
 		return true;
 	}
@@ -134,14 +139,21 @@ static bool sp_to_rule(const struct cfi_state *s, struct unwind_rule *rule)
 	return true;
 }
 
-static bool ra_to_rule(const struct cfi_register *ra, struct unwind_rule *rule)
+static bool ra_to_rule(const struct cfi_arch *arch, const struct cfi_register *ra,
+		       struct unwind_rule *rule)
 {
-	if (ra->how == CFI_HOW_IN_REG)
-		rule->flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH; /* nothing may be on the stack */
-	else if (ra->how != CFI_HOW_AT_CFA)
+	int64_t offset = ra->offset;
+
+	if (arch->has_link && (ra->how == CFI_HOW_UNSET || ra->how == CFI_HOW_SAME))
+		offset = arch->ra;
+	else if (ra->how == CFI_HOW_AT_CFA && offset % arch->ra_unit == 0)
+		offset /= arch->ra_unit;
+	else if (ra->how != CFI_HOW_IN_REG)
 		return false;
-	rule->ra_offset = (int16_t)ra->offset;
-	return fits_i16(ra->offset);
+	if (ra->how != CFI_HOW_AT_CFA)
+		rule->flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH; /* nothing may be on the stack */
+	rule->ra_offset = (int16_t)offset;
+	return fits_i16(offset);
 }
 
 /* Unused fields stay 0: equal rules must be equal bytes. */
@@ -160,7 +172,7 @@ static void state_to_rule(const struct machine *m, struct unwind_rule *rule)
 		rule->cfa = UNWIND_CFA_SIGNAL;
 		return;
 	}
-	if (!ra_to_rule(&s->ra, rule) || !cfa_to_rule(m->arch, s, rule) || !sp_to_rule(s, rule)) {
+	if (!ra_to_rule(m->arch, &s->ra, rule) || !cfa_to_rule(m->arch, s, rule) || !sp_to_rule(s, rule)) {
 		rule_unsupported(rule);
 		return;
 	}
@@ -182,7 +194,7 @@ static int emit(struct machine *m)
 	return cfi_builder_row(m->out, m->fo, &rule);
 }
 
-/* ---- instructions -------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 static struct cfi_register *tracked(struct machine *m, uint64_t reg)
 {
@@ -210,7 +222,7 @@ static void set_register(struct machine *m, uint64_t reg, enum cfi_how how, int6
 
 static void set_in_register(struct machine *m, uint64_t reg, uint64_t in)
 {
-	bool known = in < m->arch->ra && in != m->arch->sp && in != m->arch->fp;
+	bool known = in < m->arch->general_end && in != m->arch->sp && in != m->arch->fp;
 
 	set_register(m, reg, known ? CFI_HOW_IN_REG : CFI_HOW_OTHER, known ? (int64_t)in : 0);
 }
@@ -396,7 +408,8 @@ static void execute_rule(struct machine *m, uint8_t op)
 
 	switch (op) {
 	case DW_CFA_nop:
-	case DW_CFA_GNU_window_save:
+	case DW_CFA_GNU_window_save: /* AArch64: negate_ra_state; signatures are masked always */
+	case CFA_AARCH64_NEGATE_RA_STATE_WITH_PC:
 		break;
 	case DW_CFA_offset_extended:
 		reg = bytes_varint(b);

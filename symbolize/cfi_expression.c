@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* DWARF expressions in call frame information, evaluated symbolically: what compilers, linkers and
  * hand-written assembly use comes down to a register plus a constant, at most one load, and another
- * constant (gcc's realigned frames, OpenSSL's assembly, glibc's signal return), or a register of words
- * above another one (OpenSSL's bn_mul_mont). Anything else is OTHER. */
+ * constant (gcc's realigned frames, OpenSSL's assembly, glibc's signal return), or a register of
+ * words above another one (OpenSSL's bn_mul_mont). Anything else is OTHER. */
 #include <dwarf.h>
 
 #include "symbolize/cfi_internal.h"
@@ -88,7 +88,8 @@ static void multiply(struct expression_stack *s)
 	struct cfi_expression right = stack_pop(s);
 	struct cfi_expression left = stack_pop(s);
 
-	if (left.value != CFI_VALUE_REG || left.offset || right.value != CFI_VALUE_CONST || right.offset != 8)
+	if (left.value != CFI_VALUE_REG || left.offset || right.value != CFI_VALUE_CONST ||
+	    right.offset != 8)
 		s->failed = true;
 	stack_push(s, (struct cfi_expression){ .value = CFI_VALUE_SCALED, .index = left.reg });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Code that what the entries leave out is about. Returns from signal handlers without an entry (musl, hand-written
- * runtimes): looked for by their bytes, within bounds, because a file without any entry is one large gap. And where
- * coroutines end. */
+/* Code that what the entries leave out is about. Returns from signal handlers without an entry
+ * (musl, hand-written runtimes): looked for by their bytes, within bounds, because a file without
+ * any entry is one large gap. And where coroutines end. */
 #include <dwarf.h>
 #include <errno.h>
 #include <string.h>
@@ -81,8 +81,8 @@ static size_t entry_after(const struct cfi_entry *entries, size_t count, uint64_
 	return low;
 }
 
-/* A file that needs another library leaves signals to that one: only a C library, a static program or a
- * runtime of its own brings the code. */
+/* A file that needs another library leaves signals to that one: only a C library, a static program
+ * or a runtime of its own brings the code. */
 static bool needs_a_library(Elf *elf)
 {
 	cleanup_elf_section struct elf_section dynamic = { 0 };
@@ -99,12 +99,12 @@ static bool needs_a_library(Elf *elf)
 	return false;
 }
 
-/* ---- where coroutines end -------------------------------------------------------------------------- */
+/* ---- where coroutines end -------------------------------------------------------------------- */
 
 #define BEGIN_BYTES_MAX 32u /* of a function, that are looked at */
 #define NOPS_MAX 64u /* bytes of the instructions of an entry without any */
 
-/* Of a function that never changes its stack, if the entry is right. */
+/* The rules of a function that never changes its stack, if the entry is right. */
 static bool has_default_rules(const struct cfi_entry *entry)
 {
 	if (entry->source != CFI_SOURCE_EH_FRAME || entry->len > NOPS_MAX)
@@ -115,8 +115,8 @@ static bool has_default_rules(const struct cfi_entry *entry)
 	return true;
 }
 
-/* There may be tens of thousands of these: libelf keeps every piece that it was asked for in a list, and looks through it before
- * the next (elfutils 0.188, libelf/elf_getdata_rawchunk.c). */
+/* There may be tens of thousands of these: libelf keeps every piece that it was asked for in a
+ * list, and looks through it before the next (elfutils 0.188, libelf/elf_getdata_rawchunk.c). */
 static bool read_begin(const struct cfi_set *set, uint64_t fo, uint8_t *code, size_t len)
 {
 	struct bytes b;
@@ -136,7 +136,8 @@ static bool takes_another_stack(const struct cfi_set *set, const struct cfi_entr
 	uint8_t code[BEGIN_BYTES_MAX];
 	const uint8_t *at = code;
 
-	if (len > sizeof(code) || entry->end_fo - entry->start_fo < len || !read_begin(set, entry->start_fo, code, len))
+	if (len > sizeof(code) || entry->end_fo - entry->start_fo < len ||
+	    !read_begin(set, entry->start_fo, code, len))
 		return false;
 	if (memcmp(at, arch->landing, arch->landing_len) == 0)
 		at += arch->landing_len;
@@ -156,7 +157,8 @@ int cfi_gaps_contexts(struct cfi_set *set)
 					 .end_fo = e.start_fo };
 		int rc;
 
-		if (set->entries.data[i - 1].end_fo >= e.start_fo || !has_default_rules(&e) || !takes_another_stack(set, &e))
+		if (set->entries.data[i - 1].end_fo >= e.start_fo || !has_default_rules(&e) ||
+		    !takes_another_stack(set, &e))
 			continue;
 		rc = cfi_step_vec_push(&set->steps, (struct cfi_step){ .fo = end.start_fo,
 								       .rule = { .cfa = UNWIND_CFA_END } });
@@ -168,7 +170,7 @@ int cfi_gaps_contexts(struct cfi_set *set)
 	return 0;
 }
 
-/* ---- returns from signal handlers ------------------------------------------------------------------ */
+/* ---- returns from signal handlers ------------------------------------------------------------ */
 
 int cfi_gaps_sigreturn(struct cfi_set *set)
 {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Go functions from pclntab: how far the stack pointer is below the return address at every instruction
- * (pcsp), which the runtime's own tracebacks use, so it is there and right in stripped programs too. Better
- * than the .debug_frame that Go writes from the same table in three things:
+/* Go functions from pclntab: how far the stack pointer is below the return address at every
+ * instruction (pcsp), which the runtime's own tracebacks use, so it is there and right in stripped
+ * programs too. Better than the .debug_frame that Go writes from the same table in three things:
  *
- *  - Frame pointers. Go keeps them (since 1.7), but no table says so; the prologue's bytes do. Needed
- *    wherever the walk comes to code that uses them: C called by cgo, and the next point.
- *  - Switches of stacks. systemstack, asmcgocall, cgocallback and calls into the vdso load sp with another
- *    stack's, and pcsp means nothing there; but rbp stays this function's frame, on the stack that they came
- *    from, and leads on to the goroutine (runtime/asm_amd64.s, "useful for stack unwinding"; Go before 1.21
- *    has no frame of its own there: the walk goes on one caller further up).
+ *  - Frame pointers. Go keeps them (since 1.7), but no table says so; the prologue's bytes do.
+ *    Needed wherever the walk comes to code that uses them: C called by cgo, and the next point.
+ *  - Switches of stacks. systemstack, asmcgocall, cgocallback and calls into the vdso load sp with
+ *    another stack's, and pcsp means nothing there; but the frame pointer stays this function's, on
+ *    the stack that they came from, and leads on to the goroutine (runtime/asm_amd64.s, "useful for
+ *    stack unwinding"; Go before 1.21 has no frame of its own there: the walk goes on one caller
+ *    further up).
  *  - Ends. Functions at the top of a stack are marked; below them lies garbage.
  *
- * Sources: runtime/symtab.go, runtime/stkframe.go, internal/abi/symtab.go, cmd/internal/obj/x86/obj6.go. */
+ * Sources: runtime/symtab.go, runtime/stkframe.go, internal/abi/symtab.go, runtime/asm_*.s. */
 #include <errno.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ struct go_reader {
 	const struct go_table *table;
 };
 
-/* ---- functions ----------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 /* False: the function's flags tell. */
 static bool role_of_name(const char *name, size_t len, enum go_role *ret)
@@ -60,7 +61,8 @@ static bool role_of_name(const char *name, size_t len, enum go_role *ret)
 		{ "runtime.systemstack", GO_ROLE_SWITCH },
 		{ "runtime.asmcgocall", GO_ROLE_SWITCH },
 		{ "runtime.cgocallback", GO_ROLE_SWITCH },
-		/* On the signal stack a traceback of Go's ends; what was interrupted is its caller all the same. */
+		/* On the signal stack a traceback of Go's ends; what was interrupted is its caller
+		   all the same. */
 		{ "runtime.sigtramp", GO_ROLE_PLAIN },
 		{ "runtime.sigreturn", GO_ROLE_SIGRETURN },
 		{ "runtime.sigreturn__sigaction", GO_ROLE_SIGRETURN },
@@ -98,7 +100,8 @@ static bool read_function(const struct go_table *table, uint64_t offset, struct 
 	name = bytes_u32(&at);
 	(void)!bytes_take(&at, 8); /* args, deferreturn */
 	ret->pcsp = bytes_u32(&at);
-	(void)!bytes_take(&at, table->layout == GOPCLNTAB_1_20 ? 20 : 16); /* pcfile … cuOffset [startLine] */
+	(void)!bytes_take(
+		&at, table->layout == GOPCLNTAB_1_20 ? 20 : 16); /* pcfile … cuOffset [startLine] */
 	(void)bytes_u8(&at);						   /* funcID */
 	flag = bytes_u8(&at);
 	if (at.failed)
@@ -107,81 +110,52 @@ static bool read_function(const struct go_table *table, uint64_t offset, struct 
 	return true;
 }
 
-static bool code_is(const struct go_function *f, uint64_t at, const void *bytes, size_t len)
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* With a link register the return address is at the lower end of the frame, without one above it;
+ * the caller's frame pointer is always below it. Source: runtime/stkframe.go. */
+static struct unwind_rule rule_at(const struct cfi_arch *arch, const struct go_function *f,
+				  uint32_t at, int32_t delta)
 {
-	return f->code && at + len <= f->size_bytes && !memcmp(f->code + at, bytes, len);
-}
-
-/* Is it an instruction of the form {@op, displacement} with @displacement from rsp? Its length, 0 if not. */
-static uint32_t op_at_sp(const struct go_function *f, uint64_t at, uint8_t op, int32_t displacement)
-{
-	const uint8_t short_form[] = { 0x48, op, 0x6c, 0x24, (uint8_t)displacement };
-	uint8_t long_form[] = { 0x48, op, 0xac, 0x24, 0, 0, 0, 0 };
-
-	memcpy(long_form + 4, &displacement, 4);
-	if (displacement < 128 && code_is(f, at, short_form, sizeof(short_form)))
-		return sizeof(short_form);
-	return code_is(f, at, long_form, sizeof(long_form)) ? sizeof(long_form) : 0;
-}
-
-/* How the prologue keeps the frame pointer: @at is where sp has first moved, by @delta bytes.
- * Go 1.21 and later: push %rbp; mov %rsp, %rbp; sub. Before: sub; mov %rbp, n(%rsp); lea n(%rsp), %rbp. */
-static void find_frame_setup(struct go_function *f, uint32_t at, int32_t delta)
-{
-	uint32_t len;
-
-	f->saved_at = f->fp_at = NEVER;
-	if (delta == 8 && at && code_is(f, at - 1, "\x55", 1)) {
-		f->saved_at = at;
-		if (code_is(f, at, "\x48\x89\xe5", 3))
-			f->fp_at = at + 3;
-		return;
-	}
-	len = op_at_sp(f, at, 0x89, delta - 8);
-	if (!len)
-		return;
-	f->saved_at = at + len;
-	len = op_at_sp(f, f->saved_at, 0x8d, delta - 8);
-	if (len)
-		f->fp_at = f->saved_at + len;
-}
-
-/* ---- rows ---------------------------------------------------------------------------------------- */
-
-static struct unwind_rule rule_at(const struct cfi_arch *arch, const struct go_function *f, uint32_t at,
-				  int32_t delta)
-{
-	struct unwind_rule rule = { .cfa = UNWIND_CFA_SP, .ra_offset = arch->call_ra_offset };
+	int32_t ra_at = arch->has_link ? -delta : arch->call_ra_offset;
+	struct unwind_rule rule = cfi_call_rule(arch, delta);
 	bool framed = delta >= 8;
 
-	if (delta < 0)
+	if (delta < 0 || ra_at / arch->ra_unit < INT16_MIN)
 		return (struct unwind_rule){ .cfa = UNWIND_CFA_UNSUPPORTED };
-	rule.cfa_offset = delta + arch->call_cfa_offset;
+	if (arch->has_link && delta) {
+		rule.flags = 0;
+		rule.ra_offset = (int16_t)(ra_at / arch->ra_unit);
+	}
 	if (f->role == GO_ROLE_SWITCH && (f->saved_at == NEVER || (framed && at >= f->fp_at))) {
 		rule.cfa = UNWIND_CFA_FP;
-		rule.cfa_offset = 16;
+		rule.cfa_offset = 8 - ra_at;
 		rule.flags = UNWIND_RULE_SWITCH;
+		rule.ra_offset = (int16_t)(ra_at / arch->ra_unit);
 		framed = true;
 	} else if (at < f->saved_at) {
 		framed = false;
 	}
 	if (framed) {
 		rule.fp = UNWIND_FP_CFA;
-		rule.fp_offset = -16;
+		rule.fp_offset = ra_at - 8;
 	}
 	return rule;
 }
 
-static int add_step(struct go_reader *r, const struct go_function *f, uint32_t at, struct unwind_rule rule)
+static int add_step(struct go_reader *r, const struct go_function *f, uint32_t at,
+		    struct unwind_rule rule)
 {
 	if (r->set->steps.count >= STEPS_MAX)
 		return -E2BIG;
-	return cfi_step_vec_push(&r->set->steps, (struct cfi_step){ .fo = f->start_fo + at, .rule = rule });
+	return cfi_step_vec_push(&r->set->steps,
+				 (struct cfi_step){ .fo = f->start_fo + at, .rule = rule });
 }
 
-/* One run of pcsp: sp is @delta below the return address in [@start, @end). The frame's set-up may fall
- * into it. */
-static int add_run(struct go_reader *r, const struct go_function *f, uint32_t start, uint32_t end, int32_t delta)
+/* One run of pcsp: sp is @delta below the return address in [@start, @end). The frame's set-up may
+ * fall into it. */
+static int add_run(struct go_reader *r, const struct go_function *f, uint32_t start, uint32_t end,
+		   int32_t delta)
 {
 	const uint32_t changes[] = { f->saved_at, f->fp_at };
 	int rc = add_step(r, f, start, rule_at(r->set->arch, f, start, delta));
@@ -192,8 +166,8 @@ static int add_run(struct go_reader *r, const struct go_function *f, uint32_t st
 	return rc;
 }
 
-/* Walks the function's pcsp table: pairs of (value delta, pc delta), ended by a value delta of 0. Values begin
- * at -1. @ret_end: where it ends. */
+/* Walks the function's pcsp table: pairs of (value delta, pc delta), ended by a value delta of 0.
+ * Values begin at -1. @ret_end: where it ends. */
 static int add_runs(struct go_reader *r, struct go_function *f, uint32_t *ret_end)
 {
 	struct bytes at = go_table_bytes(r->table, r->table->pctab, f->pcsp);
@@ -218,7 +192,9 @@ static int add_runs(struct go_reader *r, struct go_function *f, uint32_t *ret_en
 		end = start + step < f->size_bytes ? start + step : f->size_bytes;
 		if (value > 0 && !moved) {
 			moved = true;
-			find_frame_setup(f, start, value);
+			if (f->code)
+				r->set->arch->go_frame(f->code, f->size_bytes, start, value, &f->saved_at,
+						       &f->fp_at);
 		}
 		rc = add_run(r, f, start, (uint32_t)end, value);
 		if (rc < 0)

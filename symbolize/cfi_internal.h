@@ -2,7 +2,8 @@
 /* Private to cfi_*.c: how call frame information becomes an unwind table.
  *
  *   cfi_parse.c       sections -> CIEs and FDEs (struct cfi_set), nothing executed
- *   cfi_amd64.c       what is x86-64: registers, PLT, .init; ranges that linkers leave without an FDE
+ *   cfi_amd64.c, cfi_arm64.c   registers; ranges that linkers leave without an FDE: PLT, .init
+ *   cfi_synth.c       what these have in common: rows without an entry
  *   cfi_gaps.c        returns from signal handlers that have no FDE
  *   cfi_order.c       ranges sorted and made disjoint
  *   cfi_go.c          Go's pclntab, which says more than a Go program's .debug_frame
@@ -11,8 +12,8 @@
  *   cfi_table.c       (file offset, rule) stream -> image
  *   cfi_rows.c        the order of it all
  *
- * Every byte of a section is read at most twice (found, executed), a CIE's instructions once, and ranges
- * do not overlap when they are executed: work is linear in the size of the sections. */
+ * Every byte of a section is read at most twice (found, executed), a CIE's instructions once, and
+ * ranges do not overlap when they are executed: work is linear in the size of the sections. */
 #ifndef PROFD_SYMBOLIZE_CFI_INTERNAL_H
 #define PROFD_SYMBOLIZE_CFI_INTERNAL_H
 
@@ -28,34 +29,45 @@
 #define CFI_REMEMBER_MAX      32 /* nested DW_CFA_remember_state; compilers use 2 */
 #define CFI_FO_END	      ((uint64_t)UNWIND_PAGES_MAX << UNWIND_PAGE_SHIFT)
 
-/* ---- the architecture: the only place that names registers --------------------------------------- */
+/* ---- the architecture: the only place that names registers ----------------------------------- */
 
 struct cfi_set;
 
 struct cfi_arch {
 	uint16_t machine;	/* EM_* */
 	uint8_t sp, fp, ra;	/* DWARF register numbers */
-	uint8_t third;		/* followed in files that have a CFA by it */
-	int16_t call_ra_offset; /* return address from the CFA at a function's entry */
+	uint8_t third;		/* followed in files that have a CFA by it; 0xff = none is */
+	uint8_t general_end;	/* the general registers' numbers are below it, but for sp */
+	bool has_link;		/* a call leaves the return address in register ra, not on the stack */
+	uint8_t ra_unit;	/* bytes of one in unwind_rule.ra_offset */
+	int16_t call_ra_offset; /* without link: return address from the CFA at a function's entry */
 	int16_t call_cfa_offset; /* CFA from sp at a function's entry */
-	int16_t signal_cfa_at;	/* in a signal frame: the saved sp, from sp */
+	int16_t signal_cfa_at;	/* in a signal frame: the saved sp, from sp; 0 = entries do not say */
 	int16_t signal_ra_at;	/* and the saved pc */
 	/* Is this CFA expression the linker's rule for PLT entries? Fills @rule then. */
 	bool (*plt_expression)(struct bytes expr, struct unwind_rule *rule);
 	/* The instructions of the return from a signal handler. */
 	const uint8_t *sigreturn;
 	uint8_t sigreturn_len;
-	/* Where an indirect jump may land, and the first instruction of a function that begins on no stack of its own. */
+	/* The instruction at which an indirect jump may land, and the first instruction of a
+	 * function that begins on no stack of its own. */
 	const uint8_t *landing, *new_stack;
 	uint8_t landing_len, new_stack_len;
-	/* Adds ready rows for PLT sections, .init and .fini. */
+	/* Adds ready rows for PLT sections, .init and .fini, and for what else has no entry. */
 	int (*synth_sections)(struct cfi_set *set);
+	/* Go's functions: how the prologue keeps the frame pointer, where sp has first moved at offset
+	 * @at by @delta bytes. *@ret_saved_at: from there on the caller's is saved; *@ret_fp_at: from
+	 * there on fp is the function's own. Both untouched if it does not. */
+	void (*go_frame)(const uint8_t *code, uint32_t size_bytes, uint32_t at, int32_t delta,
+			 uint32_t *ret_saved_at, uint32_t *ret_fp_at);
 };
 
-extern const struct cfi_arch cfi_arch_amd64;
+extern const struct cfi_arch cfi_arch_amd64, cfi_arch_arm64;
 
+/* That of @elf, NULL = none of them. */
+const struct cfi_arch *cfi_arch_of(Elf *elf);
 
-/* ---- rules while instructions run ---------------------------------------------------------------- */
+/* ---- rules while instructions run ------------------------------------------------------------ */
 
 enum cfi_value { /* what an expression was found to mean */
 	CFI_VALUE_OTHER, /* not one of the forms below */
@@ -116,7 +128,7 @@ struct cfi_state {
 	uint8_t cfa; /* enum cfi_cfa */
 };
 
-/* ---- entries ------------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 struct cfi_cie {
 	uint32_t offset; /* of the entry in its section; CIEs of a section ascend */
@@ -185,8 +197,8 @@ static inline void cleanup_cfi_set_fn(struct cfi_set *set)
 }
 #define cleanup_cfi_set __attribute__((__cleanup__(cleanup_cfi_set_fn)))
 
-/* Adds what .eh_frame (or, without section headers, PT_GNU_EH_FRAME) and .debug_frame hold. Damage ends
- * the section, what was found before it counts. -ENOMEM, -E2BIG. */
+/* Adds what .eh_frame (or, without section headers, PT_GNU_EH_FRAME) and .debug_frame hold. Damage
+ * ends the section, what was found before it counts. -ENOMEM, -E2BIG. */
 int cfi_parse_eh_frame(struct cfi_set *set) must_use;
 int cfi_parse_debug_frame(struct cfi_set *set) must_use;
 /* Reads an address in a frame section. A base that is not known, or a null pointer, gives 0. Sets
@@ -199,17 +211,46 @@ int cfi_set_add(struct cfi_set *set, uint64_t start_ev, uint64_t size_bytes,
 /* Sorts the entries and makes them disjoint. -ENOMEM. */
 int cfi_set_order(struct cfi_set *set) must_use;
 
-/* Adds returns from signal handlers in the gaps between the entries, which must be ordered before and after. */
+/* Adds returns from signal handlers in the gaps between the entries, which must be ordered before
+ * and after. */
 int cfi_gaps_sigreturn(struct cfi_set *set) must_use;
-/* Adds ends of stacks: makecontext() puts the address of a function where a return address would be, and what follows
- * is no frame. Nobody calls what ends in padding, so the byte before that function is asked for by such a stack only. The
- * function is known by its entry, which says that it keeps its stack, and its first instruction, which leaves it (glibc,
+/* Adds ends of stacks: makecontext() puts the address of a function where a return address would
+ * be, and what follows is no frame. Nobody calls what ends in padding, so the byte before that
+ * function is asked for by such a stack only. The function is known by its entry, which says that
+ * it keeps its stack, and its first instruction, which leaves it (glibc,
  * sysdeps/unix/sysv/linux/x86_64/__start_context.S). Entries must be ordered before and after. */
 int cfi_gaps_contexts(struct cfi_set *set) must_use;
 /* Go functions from .gopclntab. */
 int cfi_go_functions(struct cfi_set *set) must_use;
 
-/* ---- execution and image ------------------------------------------------------------------------- */
+/* ---- code without an entry ------------------------------------------------------------------- */
+
+struct cfi_code_section {
+	uint64_t ev;
+	uint64_t fo;
+	uint64_t len; /* bytes */
+};
+
+struct cfi_section_synth {
+	const char *name;
+	/* Adds its rows, if it is what is expected. */
+	int (*synth)(struct cfi_set *set, const struct cfi_code_section *section);
+};
+
+/* The rule where @pushed_bytes of stack are used since the call. */
+struct unwind_rule cfi_call_rule(const struct cfi_arch *arch, int32_t pushed_bytes);
+int cfi_add_step(struct cfi_set *set, uint64_t fo, struct unwind_rule rule) must_use;
+/* The steps from @first on become the rows of [@ev, @ev + @size_bytes). */
+int cfi_add_range(struct cfi_set *set, uint64_t ev, uint64_t size_bytes, size_t first) must_use;
+/* Hands the sections of these names that the file has to their functions. */
+int cfi_synth_sections(struct cfi_set *set, const struct cfi_section_synth *sections,
+		       size_t count) must_use;
+/* Marks the program's entry as the outermost frame. musl's _start, glibc's dynamic linker and
+ * programs without a C library do not describe it; glibc's own _start does. @entry_len: bytes of
+ * the code at @b up to and with what it never goes on behind. */
+int cfi_synth_entry(struct cfi_set *set, uint64_t (*entry_len)(const struct bytes *b)) must_use;
+
+/* ---- execution and image --------------------------------------------------------------------- */
 
 struct cfi_builder;
 
@@ -225,7 +266,8 @@ int cfi_builder_create(uint64_t first_fo, uint64_t end_fo, struct cfi_builder **
 void cfi_builder_destroy(struct cfi_builder *builder);
 CLEANUP_DEFINE(cfi_builder, struct cfi_builder *, cfi_builder_destroy);
 /* @rule is in force from @fo on; a row at the same offset replaces the former. -E2BIG, -ENOMEM. */
-int cfi_builder_row(struct cfi_builder *builder, uint32_t fo, const struct unwind_rule *rule) must_use;
+int cfi_builder_row(struct cfi_builder *builder, uint32_t fo, const struct unwind_rule *rule)
+	must_use;
 /* The image. The builder is empty after it. */
 int cfi_builder_finish(struct cfi_builder *builder, struct cfi_table *ret) must_use;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Makes the entries of a set ascending and disjoint.
  *
- * Linkers write .eh_frame in the order of their input, which is nearly that of the text, so the sort is a
- * stable radix sort that is skipped when there is nothing to do. Where two ranges of one source overlap
- * (broken files, folded functions), the later start wins from there on, as a search in .eh_frame_hdr would
- * find it; a worse source only gets what the better ones leave out, whole ranges or nothing. */
+ * Linkers write .eh_frame in the order of their input, which is nearly that of the text, so the
+ * sort is a stable radix sort that is skipped when there is nothing to do. Where two ranges of one
+ * source overlap (broken files, folded functions), the later start wins from there on, as a search
+ * in .eh_frame_hdr would find it; a worse source only gets what the better ones leave out, whole
+ * ranges or nothing. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* .eh_frame and .debug_frame: entries found, nothing executed.
  *
- * Sources: DWARF 5 section 6.4 (CIE, FDE); Linux Standard Base Core 5.0, 10.6 (.eh_frame, augmentation
- * strings, pointer encodings); binutils and libgcc where these are silent. The two sections differ: in
- * .eh_frame the CIE's id is 0, an FDE's CIE pointer counts back from itself and is 4 bytes even in the
- * 64-bit form, and addresses are encoded as the augmentation says. */
+ * Sources: DWARF 5 section 6.4 (CIE, FDE); Linux Standard Base Core 5.0, 10.6 (.eh_frame,
+ * augmentation strings, pointer encodings); binutils and libgcc where these are silent. The two
+ * sections differ: in .eh_frame the CIE's id is 0, an FDE's CIE pointer counts back from itself and
+ * is 4 bytes even in the 64-bit form, and addresses are encoded as the augmentation says. */
 #include "symbolize/cfi_internal.h"
 
 #include <dwarf.h>
@@ -61,7 +61,7 @@ int cfi_set_add(struct cfi_set *set, uint64_t start_ev, uint64_t size_bytes, str
 	return cfi_entry_vec_push(&set->entries, entry);
 }
 
-/* ---- encoded pointers ---------------------------------------------------------------------------- */
+/* ---- encoded pointers ------------------------------------------------------------------------ */
 
 static uint64_t read_format(struct bytes *b, uint8_t encoding, uint8_t address_bytes)
 {
@@ -145,10 +145,10 @@ uint64_t cfi_read_pointer(struct cfi_set *set, struct bytes *b, uint8_t encoding
 	return value;
 }
 
-/* ---- CIE ----------------------------------------------------------------------------------------- */
+/* ---- CIE ------------------------------------------------------------------------------------- */
 
-/* The letters after 'z' describe the augmentation data; an unknown one hides the rest, whose length is
- * known all the same. Without 'z' nothing can be skipped. */
+/* The letters after 'z' describe the augmentation data; an unknown one hides the rest, whose length
+ * is known all the same. Without 'z' nothing can be skipped. */
 static bool cie_read_augmentation(const char *text, struct bytes *b,
 				  struct cfi_cie *cie)
 {
@@ -243,7 +243,7 @@ static const struct cfi_cie *cie_find(struct frame_section *fs, uint64_t offset)
 	return &cies[low];
 }
 
-/* ---- FDE and the walk ---------------------------------------------------------------------------- */
+/* ---- FDE and the walk ------------------------------------------------------------------------ */
 
 static int fde_add(struct frame_section *fs, struct frame_entry *e)
 {
@@ -268,7 +268,8 @@ static int fde_add(struct frame_section *fs, struct frame_entry *e)
 }
 
 /* Splits the next entry off. 1 = got one, 0 = a separator, -ENODATA = end or damage. */
-static int frame_entry_next(const struct frame_section *fs, struct bytes *b, struct frame_entry *ret)
+static int frame_entry_next(const struct frame_section *fs, struct bytes *b,
+			    struct frame_entry *ret)
 {
 	bool eh = fs->source == CFI_SOURCE_EH_FRAME;
 	bool wide = false;
@@ -326,7 +327,7 @@ static int frame_section_parse(struct frame_section *fs, struct bytes b)
 	return 0;
 }
 
-/* What pointers may be relative to: .text, and the global offset table. */
+/* The bases of relative pointers: .text and the global offset table. */
 static void set_load_bases(struct cfi_set *set)
 {
 	uint64_t fo;
@@ -338,8 +339,8 @@ static void set_load_bases(struct cfi_set *set)
 		(void)elf_section_place(set->elf, ".got", &set->data_ev, &fo, &len);
 }
 
-/* Files without section headers: PT_GNU_EH_FRAME is .eh_frame_hdr, whose first pointer is .eh_frame (LSB
- * 10.6.2); its end is a zero length or the segment's end. */
+/* Files without section headers: PT_GNU_EH_FRAME is .eh_frame_hdr, whose first pointer is .eh_frame
+ * (LSB 10.6.2); its end is a zero length or the segment's end. */
 static int parse_eh_frame_by_header(struct cfi_set *set)
 {
 	struct frame_section fs = { .set = set,

@@ -5,6 +5,16 @@
 
 #include "symbolize/cfi_internal.h"
 
+const struct cfi_arch *cfi_arch_of(Elf *elf)
+{
+	static const struct cfi_arch *const archs[] = { &cfi_arch_amd64, &cfi_arch_arm64 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(archs); i++)
+		if (elf_check(elf, archs[i]->machine) == 0)
+			return archs[i];
+	return NULL;
+}
+
 static int set_collect(struct cfi_set *set)
 {
 	int rc;
@@ -28,7 +38,7 @@ static int set_execute(struct cfi_set *set, struct cfi_builder *builder)
 
 		if (rc < 0)
 			return rc;
-		/* What lies between functions that follow each other is never run: the last rule goes on. */
+		/* Padding between adjacent functions never runs: the last rule goes on. */
 		if (e < last && e[1].start_fo - e->end_fo < CFI_PADDING_BYTES)
 			continue;
 		rc = cfi_builder_row(builder, e->end_fo, &none);
@@ -48,13 +58,12 @@ static int set_build(struct cfi_set *set, struct cfi_builder **ret)
 
 int cfi_table_build(Elf *elf, int fd, struct cfi_table *ret)
 {
-	cleanup_cfi_set struct cfi_set set = { .arch = &cfi_arch_amd64, .elf = elf, .fd = fd };
+	cleanup_cfi_set struct cfi_set set = { .arch = cfi_arch_of(elf), .elf = elf, .fd = fd };
 	cleanup(cfi_builder) struct cfi_builder *builder = NULL;
 	int rc;
 
-	rc = elf_check(elf, set.arch->machine);
-	if (rc < 0)
-		return rc;
+	if (!set.arch)
+		return -ENOEXEC;
 	rc = elf_segments_load(elf, &set.segments);
 	if (rc < 0)
 		return rc;

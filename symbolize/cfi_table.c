@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The image of bpf/unwind_table.h: built from a stream of (file offset, rule) in ascending order, checked,
- * and searched.
+/* The image of bpf/unwind_table.h: built from a stream of (file offset, rule) in ascending order,
+ * checked, and searched.
  *
- * The builder holds one row back ("pending"), because a later row at the same offset replaces it, and a row
- * that repeats the rule in force is never written. A page's first row is written when the page is opened,
- * with the rule in force there. */
+ * The builder holds one row back ("pending"), because a later row at the same offset replaces it,
+ * and a row that repeats the rule in force is never written. A page's first row is written when the
+ * page is opened, with the rule in force there. */
 #include <errno.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ struct cfi_builder {
 	bool has_plt;
 };
 
-/* ---- building ------------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 /* One multiplication: this runs for every row. */
 static uint64_t rule_hash(const struct unwind_rule *rule)
@@ -58,7 +58,8 @@ static uint64_t rule_hash(const struct unwind_rule *rule)
 	return (words[0] ^ (words[1] << 29 | words[1] >> 35)) * 0x9e3779b97f4a7c15ull;
 }
 
-static int rule_push(struct cfi_builder *b, const struct unwind_rule *rule, uint64_t hash, uint16_t *ret)
+static int rule_push(struct cfi_builder *b, const struct unwind_rule *rule, uint64_t hash,
+		     uint16_t *ret)
 {
 	int rc;
 
@@ -109,7 +110,8 @@ static int row_push(struct cfi_builder *b, uint16_t offset, uint16_t rule)
 	return table_row_vec_push(&b->rows, (struct table_row){ .offset = offset, .rule = rule });
 }
 
-/* Opens pages until @page is open; all but a page that a row begins anyway get the rule in force. */
+/* Opens pages until @page is open; all but a page that a row begins anyway get the rule in force.
+ */
 static int pages_open(struct cfi_builder *b, uint32_t page, bool row_at_start)
 {
 	while (b->pages_open <= page) {
@@ -125,13 +127,15 @@ static int pages_open(struct cfi_builder *b, uint32_t page, bool row_at_start)
 	return 0;
 }
 
-/* A call leaves sp at a multiple of 16 behind the return address (System V ABI, 3.2.2), so hardly any is made where
- * nothing, or fp alone, has been pushed: compilers know the functions of a file that do not mind. */
+/* A call leaves sp at a multiple of 16 behind the return address (System V ABI, 3.2.2), so hardly
+ * any is made where nothing, or fp alone, has been pushed: compilers know the functions of a file
+ * that do not mind. */
 static bool is_entry(const struct unwind_rule *rule)
 {
 	if (rule->cfa != UNWIND_CFA_SP)
 		return rule->cfa == UNWIND_CFA_PLT || rule->cfa == UNWIND_CFA_END;
-	return rule->cfa_offset == 8 || (rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA && rule->fp_offset == -16);
+	return rule->cfa_offset == 8 ||
+	       (rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA && rule->fp_offset == -16);
 }
 
 static void count_bytes(struct cfi_builder *b, uint32_t end_fo)
@@ -147,9 +151,11 @@ static void count_bytes(struct cfi_builder *b, uint32_t end_fo)
 	if (cfa == UNWIND_CFA_PLT && !b->has_plt)
 		b->sums.entry_bytes += PLT0_BYTES;
 	b->has_plt |= cfa == UNWIND_CFA_PLT;
-	if (cfa == UNWIND_CFA_FP && rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA && rule->fp_offset == -16)
+	if (cfa == UNWIND_CFA_FP && rule->cfa_offset == 16 && rule->fp == UNWIND_FP_CFA &&
+	    rule->fp_offset == -16)
 		b->sums.fp_text_bytes += bytes;
-	b->sums.breaks_fp |= cfa == UNWIND_CFA_SIGNAL || rule->flags & (UNWIND_RULE_SIGNAL | UNWIND_RULE_SWITCH);
+	b->sums.breaks_fp |=
+		cfa == UNWIND_CFA_SIGNAL || rule->flags & (UNWIND_RULE_SIGNAL | UNWIND_RULE_SWITCH);
 	if (cfa == UNWIND_CFA_UNSUPPORTED)
 		b->sums.unsupported_bytes += bytes;
 }
@@ -281,7 +287,7 @@ void cfi_table_deinit(struct cfi_table *table)
 	*table = (struct cfi_table){ 0 };
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static const void *image_at(const void *image, uint32_t element)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that an ELF file's debug information names: only while it is read does it turn out which. The reader
- * of debug information opens nothing itself; who builds an index says how a file is found. */
+/* Files that an ELF file's debug information names: only while it is read does it turn out which.
+ * The reader of debug information opens nothing itself; who builds an index says how a file is
+ * found. */
 #ifndef PROFD_SYMBOLIZE_DEBUG_FINDER_H
 #define PROFD_SYMBOLIZE_DEBUG_FINDER_H
 

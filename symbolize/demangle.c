@@ -9,9 +9,10 @@
 #include "agent/base/u64map.h"
 #include "symbolize/string_table.h"
 
-/* libiberty's recursion limit refuses C++ names of more than 1024 characters, whatever their nesting, and
- * templates exceed that. It is lifted above that length, up to one at which the deepest nesting that
- * could be constructed (one level for each or every second character) took less than 1 MiB of stack. */
+/* libiberty's recursion limit refuses C++ names of more than 1024 characters, whatever their
+ * nesting, and templates exceed that. It is lifted above that length, up to one at which the
+ * deepest nesting that could be constructed (one level for each or every second character) took
+ * less than 1 MiB of stack. */
 #define LIMITED_MAX DEMANGLE_RECURSION_LIMIT / 2
 #define MANGLED_MAX 4096u
 #define CHUNK_BYTES 65536u
@@ -23,8 +24,9 @@ struct output {
 	jmp_buf full;
 };
 
-/* The callback forms print piecewise and own no memory while they print C++, so leaving them by longjmp
- * is the one way to bound their time as well as their output. For Rust, see print_rust(). */
+/* The callback forms print piecewise and own no memory while they print C++, so leaving them by
+ * longjmp is the one way to bound their time as well as their output. For Rust, see print_rust().
+ */
 static void collect(const char *text, size_t len, void *opaque)
 {
 	struct output *out = opaque;
@@ -50,8 +52,8 @@ static bool is_rust_v0(const char *name)
 	return name[0] == '_' && name[1] == 'R' && name[2] >= 'A' && name[2] <= 'Z';
 }
 
-/* A punycode identifier is decoded into a heap block that is printed and freed: a longjmp in between
- * leaks it, at most once per distinct hostile name and bounded by the name's length. */
+/* A punycode identifier is decoded into a heap block that is printed and freed: a longjmp in
+ * between leaks it, at most once per distinct hostile name and bounded by the name's length. */
 static int print_name(const char *name, size_t len, struct output *out)
 {
 	const int options = DMGL_PARAMS | DMGL_ANSI;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C++ (Itanium ABI) and Rust (legacy and v0) names as people write them, by libiberty. Names are hostile: a
- * short mangled name can stand for gigabytes of text, so printing stops at DEMANGLE_TEXT_MAX bytes and the result then ends in "...". */
+/* C++ (Itanium ABI) and Rust (legacy and v0) names as people write them, by libiberty. Names are
+ * hostile: a short mangled name can stand for gigabytes of text, so printing stops at
+ * DEMANGLE_TEXT_MAX bytes and the result then ends in "...". */
 #ifndef PROFD_SYMBOLIZE_DEMANGLE_H
 #define PROFD_SYMBOLIZE_DEMANGLE_H
 
@@ -25,7 +26,8 @@ CLEANUP_DEFINE(demangle_cache, struct demangle_cache *, demangle_cache_destroy);
 /* The demangled form of @name, or @name itself if it has none or memory is short. Valid until
  * demangle_cache_trim(). @name must stay valid as long as the cache and is known by its address. */
 const char *demangle_cached(struct demangle_cache *cache, const char *name);
-/* Forgets everything once the cache is over DEMANGLE_CACHE_MAX: the moment when results become invalid. */
+/* Forgets everything once the cache is over DEMANGLE_CACHE_MAX: the moment when results become
+ * invalid. */
 void demangle_cache_trim(struct demangle_cache *cache);
 
 #endif

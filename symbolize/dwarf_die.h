@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One entry (DIE) of .debug_info, of which only what names functions is kept. Private to dwarf_*.c. */
+/* One entry (DIE) of .debug_info, of which only what names functions is kept. Private to dwarf_*.c.
+ */
 #ifndef PROFD_SYMBOLIZE_DWARF_DIE_H
 #define PROFD_SYMBOLIZE_DWARF_DIE_H
 
@@ -8,7 +9,7 @@
 
 #include "symbolize/dwarf_reader.h"
 
-/* What a DIE says, of what is of interest here. */
+/* The attributes of a DIE that names and lines need. */
 struct dwarf_die {
 	uint64_t offset;
 	uint64_t sibling; /* 0 = not said */
@@ -21,12 +22,12 @@ struct dwarf_die {
 /* Tags whose attributes or children matter here. Of the rest only the size does. */
 bool dwarf_tag_is_scope(uint16_t tag);
 bool dwarf_tag_is_function(uint16_t tag);
-/* Whose children hold no functions, so that DW_AT_sibling may jump over them. */
+/* true: the children of such a DIE hold no functions, so that DW_AT_sibling may jump over them. */
 bool dwarf_tag_is_closed(uint16_t tag);
 
 /* Reads the DIE at @at, a cursor into .debug_info that begins at @info. 1 = read, 0 = a null entry,
  * -ENOEXEC. */
-int dwarf_die_read(const struct dwarf_unit *unit, const struct dwarf_table *table, const uint8_t *info,
-		   struct bytes *at, struct dwarf_die *die) must_use;
+int dwarf_die_read(const struct dwarf_unit *unit, const struct dwarf_table *table,
+		   const uint8_t *info, struct bytes *at, struct dwarf_die *die) must_use;
 
 #endif

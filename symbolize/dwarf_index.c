@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pass keeps one level per open DIE: the node of the inline tree it belongs to and the scope for
- * qualified names. Every subprogram with code and every inlined_subroutine becomes a node at once; its
- * function is only remembered by the offset of the DIE that describes it. After the pass those offsets
- * are resolved in ascending order (one decoded DIE per step of a chain, units found by offset). */
+/* The pass keeps one level per open DIE: the node of the inline tree it belongs to and the scope
+ * for qualified names. Every subprogram with code and every inlined_subroutine becomes a node at
+ * once; its function is only remembered by the offset of the DIE that describes it. After the pass
+ * those offsets are resolved in ascending order (one decoded DIE per step of a chain, units found
+ * by offset). */
 #include "symbolize/dwarf_index.h"
 
 #include <dwarf.h>
@@ -13,7 +14,6 @@
 #include "symbolize/dwarf_lines.h"
 #include "symbolize/dwarf_split.h"
 #include "symbolize/index_sort.h"
-#include "symbolize/symbol_index.h"
 
 #define ALT_BIT		 (1ull << 63) /* of a DIE offset: in the supplementary file */
 #define QUALIFIED_MAX	 2048u	      /* bytes of a qualified name */
@@ -96,8 +96,8 @@ static int qualified_name(struct pass *pass, uint32_t scope, const char *name, u
 }
 
 /* A function without linkage name inside a scope is known by its qualified name. */
-static int note_qualified(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
-			  uint32_t scope)
+static int note_qualified(struct pass *pass, const struct dwarf_unit *unit,
+			  const struct dwarf_die *die, uint32_t scope)
 {
 	const char *name;
 	uint32_t string;
@@ -215,7 +215,7 @@ static int add_node(struct pass *pass, const struct dwarf_unit *unit, const stru
 	return rc < 0 ? rc : add_ranges(pass, unit, die, *ret);
 }
 
-/* What @die means for the level below it. */
+/* Applies @die to the level below it. */
 static int visit(struct pass *pass, const struct dwarf_unit *unit, const struct dwarf_die *die,
 		 const struct level *outer, struct level *ret)
 {
@@ -451,12 +451,13 @@ static void begin(struct pass *pass, struct dwarf *dwarf)
 	pass->dwarf = pass->main = dwarf;
 	pass->first_node = pass->builder->nodes.count;
 	pass->functions.count = 0;
-	u64map_deinit(&pass->function_by_die); /* not cleared: that costs the largest unit's size each time */
+	u64map_deinit(&pass->function_by_die); /* not cleared: that costs the largest unit's size
+						  each time */
 	u64map_deinit(&pass->qualified);
 }
 
-/* Skeletons, each with its other half in another file, or, where that is not to be found, with the little
- * that some compilers leave in the skeleton (clang: inlined calls). */
+/* Skeletons, each with its other half in another file, or, where that is not to be found, with the
+ * little that some compilers leave in the skeleton (clang: inlined calls). */
 static int walk_skeletons(struct pass *pass, struct dwarf *dwarf, const struct debug_finder *finder)
 {
 	cleanup_dwarf_split struct dwarf_split split = { .finder = finder, .main = dwarf };

@@ -331,7 +331,8 @@ static uint64_t read_offset(struct bytes *at, uint8_t offset_bytes)
 	return offset_bytes == 8 ? bytes_u64(at) : bytes_u32(at);
 }
 
-/* Reads the header up to the tables; *@ret_tables then holds just those, program->opcodes the rest. */
+/* Reads the header up to the tables; *@ret_tables then holds just those, program->opcodes the rest.
+ */
 static int parse_header(struct program *program, struct bytes at, struct bytes *ret_tables)
 {
 	uint64_t len = bytes_u32(&at), header_len;

@@ -50,7 +50,8 @@ static bool indexed(const struct dwarf *dwarf, const struct dwarf_unit *unit, ui
 	return dwarf_value_address(dwarf, unit, &value, ret_ev);
 }
 
-/* One entry of .debug_rnglists. 0 = end of list, 1 = a range or nothing (*ret_start == *ret_end). */
+/* One entry of .debug_rnglists. 0 = end of list, 1 = a range or nothing (*ret_start == *ret_end).
+ */
 static int read_entry(const struct dwarf *dwarf, const struct dwarf_unit *unit, struct bytes *at,
 		      uint64_t *base, uint64_t *ret_start, uint64_t *ret_end)
 {

@@ -399,8 +399,8 @@ const struct dwarf_abbrev *dwarf_table_find(const struct dwarf_table *table, uin
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Reads a unit header at @at. False if it is damaged or of an unknown version; @ret->end is still right
- * where the length was readable, else 0. */
+/* Reads a unit header at @at. False if it is damaged or of an unknown version; @ret->end is still
+ * right where the length was readable, else 0. */
 static bool parse_header(struct bytes *at, uint64_t offset, struct dwarf_unit *ret)
 {
 	const uint8_t *start = at->at;

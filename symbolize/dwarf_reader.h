@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads DWARF 2 to 5 straight through: units, abbreviations, attribute values, address ranges. What libdw
- * does per question this does once per file: every DIE is decoded in file order, none is searched for.
+/* Reads DWARF 2 to 5 straight through: units, abbreviations, attribute values, address ranges. What
+ * libdw does per question this does once per file: every DIE is decoded in file order, none is
+ * searched for.
  *
- * The input is hostile. Every read is bounded by its section (bytes.h), nothing recurses, and all work is
- * paid from one budget proportional to the size of the sections, so that no arrangement of overlapping or
- * cyclic offsets costs more than a constant times the file. Little-endian only.
- * Sources: DWARF 5 sections 7.5 (units, abbreviations, forms), 2.17.3 and 7.25 (ranges), 7.26, 7.27;
- * DWARF 4 2.17.3 (.debug_ranges); dwz's GNU forms. */
+ * The input is hostile. Every read is bounded by its section (bytes.h), and nothing recurses. All
+ * work is paid from one budget proportional to the size of the sections. So no arrangement of
+ * overlapping or cyclic offsets costs more than a constant times the file. Little-endian only.
+ * Sources: DWARF 5 sections 7.5 (units, abbreviations, forms), 2.17.3 and 7.25 (ranges), 7.26,
+ * 7.27; DWARF 4 2.17.3 (.debug_ranges); dwz's GNU forms. */
 #ifndef PROFD_SYMBOLIZE_DWARF_READER_H
 #define PROFD_SYMBOLIZE_DWARF_READER_H
 
@@ -106,8 +107,8 @@ struct dwarf_value {
 /* Loads the sections and the unit headers. @ret is valid while @elf is. -ENOENT no .debug_info,
  * -ENOEXEC damaged beyond use, -E2BIG, -ENOMEM. */
 int dwarf_open(Elf *elf, struct dwarf *ret) must_use;
-/* The same for split DWARF (.dwo, .dwp: sections with that suffix, DWARF 5 section 7.3.2). Addresses and the
- * ranges of DWARF 4 are those of @main, which must outlive it. */
+/* The same for split DWARF (.dwo, .dwp: sections with that suffix, DWARF 5 section 7.3.2).
+ * Addresses and the ranges of DWARF 4 are those of @main, which must outlive it. */
 int dwarf_open_split(Elf *elf, const struct dwarf *main, struct dwarf *ret) must_use;
 void dwarf_close(struct dwarf *dwarf);
 static inline void cleanup_dwarf_fn(struct dwarf *dwarf)
@@ -149,7 +150,8 @@ const char *dwarf_value_string(const struct dwarf *dwarf, const struct dwarf_uni
 			       const struct dwarf_value *value);
 bool dwarf_value_address(const struct dwarf *dwarf, const struct dwarf_unit *unit,
 			 const struct dwarf_value *value, uint64_t *ret_ev);
-/* Offset of the DIE referred to, in .debug_info of @dwarf, or of its supplementary file (*ret_alt). */
+/* Offset of the DIE referred to, in .debug_info of @dwarf, or of its supplementary file (*ret_alt).
+ */
 uint64_t dwarf_value_reference(const struct dwarf_unit *unit, const struct dwarf_value *value,
 			       bool *ret_alt);
 static inline bool dwarf_value_is_address(const struct dwarf_value *value)

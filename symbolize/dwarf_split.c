@@ -29,8 +29,9 @@ void dwarf_split_deinit(struct dwarf_split *split)
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* What a split unit takes from its skeleton and from its place in a package (NULL: alone in its file). The
- * bases of tables are those of the only table there is, behind its header. */
+/* Copies into a split unit what its skeleton and its place in a package say (NULL: the unit is
+ * alone in its file). Then each base of a table is the end of the header of the only table there
+ * is. */
 static void bind(struct dwarf_unit *unit, const struct dwarf_unit *skeleton,
 		 const struct dwarf_contribution *at)
 {
@@ -53,8 +54,8 @@ static void bind(struct dwarf_unit *unit, const struct dwarf_unit *skeleton,
 }
 
 /* Takes @unit if it is @skeleton's other half. */
-static int take_unit(struct dwarf *dwarf, struct dwarf_unit *unit, const struct dwarf_unit *skeleton,
-		     const struct dwarf_contribution *at)
+static int take_unit(struct dwarf *dwarf, struct dwarf_unit *unit,
+		     const struct dwarf_unit *skeleton, const struct dwarf_contribution *at)
 {
 	struct dwarf_unit before = *unit;
 	int rc;
@@ -246,8 +247,8 @@ static int find_in_single(struct dwarf_split *split, const struct dwarf_unit *sk
 	return -ENOENT;
 }
 
-int dwarf_split_find(struct dwarf_split *split, const struct dwarf_unit *skeleton, struct dwarf **ret_dwarf,
-		     struct dwarf_unit **ret_unit)
+int dwarf_split_find(struct dwarf_split *split, const struct dwarf_unit *skeleton,
+		     struct dwarf **ret_dwarf, struct dwarf_unit **ret_unit)
 {
 	int rc;
 

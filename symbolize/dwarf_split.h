@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Split DWARF: a unit of the program is a skeleton (addresses, lines), the rest of it lies in a file of its own
- * (.dwo, one per compilation) or in a package of them (.dwp, beside the program). The two agree on a number.
- * Sources: DWARF 5 sections 3.1.3, 7.3.2 and 7.3.5; for DWARF 4 the GNU extensions of
- * https://gcc.gnu.org/wiki/DebugFission and DebugFissionDWP. */
+/* Split DWARF: a unit of the program is a skeleton (addresses, lines). The rest lies in a file of
+ * its own (.dwo, one per compilation) or in a package of them (.dwp, beside the program). The two
+ * agree on a number. Sources: DWARF 5 sections 3.1.3, 7.3.2 and 7.3.5; for DWARF 4 the GNU
+ * extensions of https://gcc.gnu.org/wiki/DebugFission and DebugFissionDWP. */
 #ifndef PROFD_SYMBOLIZE_DWARF_SPLIT_H
 #define PROFD_SYMBOLIZE_DWARF_SPLIT_H
 
@@ -20,7 +20,7 @@ struct dwarf_split_file {
 	struct dwarf dwarf;
 };
 
-/* Where one unit's parts lie in the sections of a package. */
+/* Offsets of one unit's parts in the sections of a package. */
 struct dwarf_contribution {
 	uint64_t info, abbrev, str_offsets, rnglists;
 };
@@ -47,9 +47,10 @@ static inline void cleanup_dwarf_split_fn(struct dwarf_split *split)
 }
 #define cleanup_dwarf_split __attribute__((__cleanup__(cleanup_dwarf_split_fn)))
 
-/* The split unit of @skeleton (root loaded, dwo_name not NULL), its root loaded and its bases and line table
- * those of the skeleton. Borrowed until the next call. Each split unit is found once. -ENOENT, -ENOMEM. */
-int dwarf_split_find(struct dwarf_split *split, const struct dwarf_unit *skeleton, struct dwarf **ret_dwarf,
-		     struct dwarf_unit **ret_unit) must_use;
+/* The split unit of @skeleton (root loaded, dwo_name not NULL), its root loaded and its bases and
+ * line table those of the skeleton. Borrowed until the next call. Each split unit is found once.
+ * -ENOENT, -ENOMEM. */
+int dwarf_split_find(struct dwarf_split *split, const struct dwarf_unit *skeleton,
+		     struct dwarf **ret_dwarf, struct dwarf_unit **ret_unit) must_use;
 
 #endif

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "agent/base/io.h"
+#include "symbolize/elf_file.h"
 
 #ifndef ELFCOMPRESS_ZSTD
 #define ELFCOMPRESS_ZSTD 2 /* gABI since 2022; Debian 12's elf.h has it, older ones do not */
@@ -26,13 +27,15 @@ int elf_segments_load(Elf *elf, struct elf_segments *ret)
 	for (size_t i = 0; i < count && segments.count < ELF_DEBUG_SEGMENTS_MAX; i++) {
 		GElf_Phdr phdr;
 		struct elf_segment *at = &segments.items[segments.count];
+		uint64_t end_fo;
 
 		if (!gelf_getphdr(elf, (int)i, &phdr) || phdr.p_type != PT_LOAD || !phdr.p_filesz)
 			continue;
 		at->start_ev = phdr.p_vaddr;
 		at->offset_fo = phdr.p_offset;
 		at->executable = phdr.p_flags & PF_X;
-		if (__builtin_add_overflow(phdr.p_vaddr, phdr.p_filesz, &at->end_ev))
+		if (__builtin_add_overflow(phdr.p_vaddr, phdr.p_filesz, &at->end_ev) ||
+		    __builtin_add_overflow(phdr.p_offset, phdr.p_filesz, &end_fo))
 			continue;
 		segments.count++;
 	}
@@ -82,6 +85,56 @@ bool elf_segments_to_fo(const struct elf_segments *segments, uint64_t ev, uint64
 	return false;
 }
 
+int elf_segments_read(Elf *elf, const struct elf_segments *segments, uint64_t ev, void *ret,
+		      size_t len)
+{
+	uint64_t fo, left;
+	struct bytes bytes;
+	const void *at;
+
+	if (!elf_segments_to_fo(segments, ev, &fo, &left) || left < len ||
+	    elf_raw_bytes(elf, fo, len, &bytes) < 0)
+		return -ENODATA;
+	at = bytes_take(&bytes, len);
+	if (!at)
+		return -ENODATA;
+	memcpy(ret, at, len);
+	return 0;
+}
+
+/* ---- symbols --------------------------------------------------------------------------------- */
+
+int elf_each_symbol(Elf *elf, unsigned type, size_t max, elf_symbol_fn *fn, void *ctx)
+{
+	const size_t entry = gelf_fsize(elf, ELF_T_SYM, 1, EV_CURRENT);
+	Elf_Scn *scn = NULL;
+	GElf_Shdr shdr;
+	Elf_Data *data;
+	int rc = 0;
+
+	while ((scn = elf_nextscn(elf, scn)))
+		if (gelf_getshdr(scn, &shdr) && shdr.sh_type == type)
+			break;
+	if (!scn)
+		return -ENOENT;
+	data = elf_getdata(scn, NULL);
+	if (!data || !entry)
+		return -ENOEXEC;
+	if (data->d_size / entry > max)
+		return -E2BIG;
+	for (size_t i = 1; rc == 0 && i < data->d_size / entry; i++) {
+		const char *name;
+		GElf_Sym sym;
+
+		if (!gelf_getsym(data, (int)i, &sym))
+			continue;
+		name = elf_strptr(elf, shdr.sh_link, sym.st_name);
+		if (name && name[0])
+			rc = fn(ctx, name, &sym);
+	}
+	return rc;
+}
+
 /* ---- sections -------------------------------------------------------------------------------- */
 
 void elf_section_deinit(struct elf_section *section)
@@ -114,8 +167,8 @@ static int inflate_zlib(void *to, size_t to_len, const uint8_t *from, size_t fro
 	return !to_len && !stream.avail_out && (rc == Z_OK || rc == Z_STREAM_END) ? 0 : -ENOEXEC;
 }
 
-static int decompress(unsigned type, uint64_t size, uint64_t max, const uint8_t *from, size_t from_len,
-		      struct elf_section *ret)
+static int decompress(unsigned type, uint64_t size, uint64_t max, const uint8_t *from,
+		      size_t from_len, struct elf_section *ret)
 {
 	cleanup_free void *plain = NULL;
 	int rc;
@@ -230,7 +283,8 @@ int elf_section_load_max(Elf *elf, const char *name, uint64_t max, struct elf_se
 	return 0;
 }
 
-bool elf_section_place(Elf *elf, const char *name, uint64_t *ret_ev, uint64_t *ret_fo, uint64_t *ret_len)
+bool elf_section_place(Elf *elf, const char *name, uint64_t *ret_ev, uint64_t *ret_fo,
+		       uint64_t *ret_len)
 {
 	GElf_Shdr shdr;
 	bool zdebug;

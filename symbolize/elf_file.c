@@ -19,11 +19,12 @@
 #define PHDRS_MAX	  64u
 #define SECTIONS_MAX	  65536u /* looked at; a debug file with a section per function has 10^4 */
 #define CONTENT_BYTES_MAX (64ull << 20)
+#define WHOLE_BYTES_MAX	  (128ull << 20)
 #define READ_CHUNK_BYTES  (256u << 10)
 #define NT_GO_BUILD_ID	  4 /* cmd/internal/buildid: name "Go", type 4 */
 #define DYNSTR_BYTES_MAX  (256ull << 20)
 
-/* ---- any Elf handle ------------------------------------------------------------------------------ */
+/* ---- any Elf handle -------------------------------------------------------------------------- */
 
 int elf_check(Elf *elf, uint16_t machine)
 {
@@ -50,11 +51,11 @@ int elf_raw_bytes(Elf *elf, uint64_t fo, uint64_t len, struct bytes *ret)
 	return 0;
 }
 
-/* ---- identity ------------------------------------------------------------------------------------ */
+/* ---- identity -------------------------------------------------------------------------------- */
 
-/* Calls @found for every note of @data; stops when it returns true. ELF notes: three words, then name
- * and descriptor, each padded to 4 bytes (to @align in the gABI's 8-byte form, which only property notes
- * use). */
+/* Calls @found for every note of @data; stops when it returns true. ELF notes: three words, then
+ * name and descriptor, each padded to 4 bytes (to @align in the gABI's 8-byte form, which only
+ * property notes use). */
 static bool notes_find(struct bytes notes, const char *name, uint32_t type, struct bytes *ret)
 {
 	size_t name_size = strlen(name) + 1;
@@ -82,8 +83,8 @@ static bool notes_find(struct bytes notes, const char *name, uint32_t type, stru
 	return false;
 }
 
-/* Looks in PT_NOTE segments first (what is mapped), then in note sections: separate debug files keep
- * their notes only there. */
+/* Looks in PT_NOTE segments first (what is mapped), then in note sections: separate debug files
+ * keep their notes only there. */
 static bool elf_note_find(Elf *elf, const char *name, uint32_t type, struct bytes *ret)
 {
 	size_t phnum = 0;
@@ -128,7 +129,8 @@ static void file_load_build_id(struct elf_file *file)
 	memcpy(file->identity.build_id, id.at, file->identity.build_id_len);
 }
 
-/* .gnu_debuglink: file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, "Separate Debug Files"). */
+/* .gnu_debuglink: file name, NUL, padding to 4 bytes, CRC-32 (GDB manual, "Separate Debug Files").
+ */
 static void file_load_debug_link(struct elf_file *file)
 {
 	cleanup_elf_section struct elf_section section = { 0 };
@@ -225,7 +227,8 @@ void elf_file_close(struct elf_file *file)
 	free(file);
 }
 
-/* Hash of [@fo, @fo + @len) of the file, folded into *@key. A short read ends it: the file changed. */
+/* Hash of [@fo, @fo + @len) of the file, folded into *@key. A short read ends it: the file changed.
+ */
 static int hash_range(const struct elf_file *file, uint64_t fo, uint64_t len, uint8_t *chunk,
 		      uint64_t *key)
 {
@@ -275,7 +278,47 @@ static int file_content_key(const struct elf_file *file, uint64_t *ret)
 	return 0;
 }
 
-int elf_file_key(const struct elf_file *file, uint64_t *ret)
+/* A digest of the places of the file's segments: rows and names are looked up by file offset. */
+static int file_layout(const struct elf_file *file, uint64_t *ret)
+{
+	uint64_t layout = 0;
+	size_t phnum = 0;
+
+	if (elf_getphdrnum(file->elf, &phnum) < 0)
+		return -ENOEXEC;
+	for (size_t i = 0; i < phnum && i < PHDRS_MAX; i++) {
+		GElf_Phdr phdr;
+		uint64_t parts[4];
+
+		if (!gelf_getphdr(file->elf, (int)i, &phdr) || phdr.p_type != PT_LOAD)
+			continue;
+		parts[0] = phdr.p_offset;
+		parts[1] = phdr.p_vaddr;
+		parts[2] = phdr.p_filesz;
+		parts[3] = phdr.p_flags;
+		layout = hash_bytes(parts, sizeof(parts), layout);
+	}
+	*ret = layout;
+	return 0;
+}
+
+/* The layout, and all bytes where nothing else tells files apart. */
+static int file_digest(const struct elf_file *file, uint64_t voucher, uint64_t *ret)
+{
+	cleanup_free uint8_t *chunk = NULL;
+	int rc = file_layout(file, ret);
+
+	if (rc < 0 || voucher != MODULE_VOUCHER_CONTENT)
+		return rc;
+	chunk = malloc(READ_CHUNK_BYTES);
+	if (!chunk)
+		return -ENOMEM;
+	*ret = hash_combine(*ret, file->size_bytes);
+	return hash_range(file, 0, file->size_bytes < WHOLE_BYTES_MAX ? file->size_bytes : WHOLE_BYTES_MAX,
+			  chunk, ret);
+}
+
+static int file_id_key(const struct elf_file *file, uint64_t *ret)
 {
 	struct bytes go_id;
 
@@ -290,6 +333,17 @@ int elf_file_key(const struct elf_file *file, uint64_t *ret)
 		return 0;
 	}
 	return file_content_key(file, ret);
+}
+
+int elf_file_key(const struct elf_file *file, uint64_t voucher, uint64_t *ret)
+{
+	uint64_t id_key, digest;
+	int rc = file_id_key(file, &id_key);
+
+	rc = rc < 0 ? rc : file_digest(file, voucher, &digest);
+	if (rc == 0)
+		*ret = module_key_vouched(id_key, digest, voucher);
+	return rc;
 }
 
 static int file_crc(const struct elf_file *file, uint32_t *ret)

@@ -10,8 +10,9 @@
 #define SLOTS_MAX  (1u << 20)
 #define NAME_BYTES 4096u
 
-/* `jmp *disp32(%rip)`, perhaps after endbr64 and what mold puts into r11, or with a bnd prefix: all PLT layouts of GNU ld,
- * gold, lld and mold contain it once per entry. Source: x86-64 psABI, "Procedure Linkage Table". */
+/* `jmp *disp32(%rip)`, perhaps after endbr64 and what mold puts into r11, or with a bnd prefix: all
+ * PLT layouts of GNU ld, gold, lld and mold contain it once per entry. Source: x86-64 psABI,
+ * "Procedure Linkage Table". */
 bool elf_plt_slot_amd64(const uint8_t *entry, size_t len, uint64_t ev, uint64_t *ret_ev)
 {
 	for (size_t i = 0; i + 6 <= len && i <= 10; i++) {

@@ -30,35 +30,21 @@ static uint32_t runtime_of_export(const char *name)
 	return 0;
 }
 
+static int look_at_export(void *ctx, const char *name, const GElf_Sym *sym)
+{
+	uint32_t *runtime = ctx;
+
+	if (sym->st_shndx != SHN_UNDEF)
+		*runtime = runtime_of_export(name);
+	return *runtime != 0;
+}
+
 static uint32_t runtime_by_exports(Elf *elf)
 {
-	Elf_Scn *scn = NULL;
-	GElf_Shdr shdr;
-	Elf_Data *data;
+	uint32_t runtime = 0;
 
-	while ((scn = elf_nextscn(elf, scn)))
-		if (gelf_getshdr(scn, &shdr) && shdr.sh_type == SHT_DYNSYM)
-			break;
-	if (!scn || shdr.sh_entsize != sizeof(Elf64_Sym) || shdr.sh_size / sizeof(Elf64_Sym) > DYNSYM_MAX)
-		return 0;
-	data = elf_getdata(scn, NULL);
-	if (!data)
-		return 0;
-	for (size_t i = 1; i < data->d_size / sizeof(Elf64_Sym); i++) {
-		GElf_Sym sym;
-		const char *name;
-		uint32_t runtime;
-
-		if (!gelf_getsym(data, (int)i, &sym) || sym.st_shndx == SHN_UNDEF)
-			continue;
-		name = elf_strptr(elf, shdr.sh_link, sym.st_name);
-		if (!name || (name[0] != '_' && name[0] != 'n' && name[0] != 'J'))
-			continue;
-		runtime = runtime_of_export(name);
-		if (runtime)
-			return runtime;
-	}
-	return 0;
+	(void)!elf_each_symbol(elf, SHT_DYNSYM, DYNSYM_MAX, look_at_export, &runtime);
+	return runtime;
 }
 
 uint32_t elf_runtime_of(const struct elf_file *file)

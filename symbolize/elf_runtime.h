@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which language runtime an ELF file is, by what it carries and exports; never by its path. */
+/* Tells which language runtime an ELF file is, by its sections and symbols; never by its path. */
 #ifndef PROFD_SYMBOLIZE_ELF_RUNTIME_H
 #define PROFD_SYMBOLIZE_ELF_RUNTIME_H
 

@@ -8,7 +8,7 @@
 
 struct symbol {
 	uint64_t start_ev;
-	uint64_t size; /* 0 = unknown */
+	uint64_t size;	  /* 0 = unknown */
 	const char *name; /* in the ELF file */
 	uint32_t section;
 	uint32_t rank;
@@ -25,13 +25,12 @@ static uint32_t rank_of(const GElf_Sym *sym, const char *name, size_t len)
 {
 	unsigned bind = GELF_ST_BIND(sym->st_info);
 
-	return index_builder_rank((sym->st_size ? INDEX_RANK_SIZED : 0) |
-					  (GELF_ST_TYPE(sym->st_info) != STT_NOTYPE
-						   ? INDEX_RANK_FUNCTION
-						   : 0) |
-					  (bind != STB_WEAK ? INDEX_RANK_STRONG : 0) |
-					  (bind == STB_GLOBAL ? INDEX_RANK_GLOBAL : 0),
-				  name, len);
+	return index_builder_rank(
+		(sym->st_size ? INDEX_RANK_SIZED : 0) |
+			(GELF_ST_TYPE(sym->st_info) != STT_NOTYPE ? INDEX_RANK_FUNCTION : 0) |
+			(bind != STB_WEAK ? INDEX_RANK_STRONG : 0) |
+			(bind == STB_GLOBAL ? INDEX_RANK_GLOBAL : 0),
+		name, len);
 }
 
 /* Labels of the assembler and of mapping symbols ($x, .L…) are no functions. */
@@ -39,12 +38,12 @@ static bool is_function(const GElf_Sym *sym, const char *name)
 {
 	unsigned type = GELF_ST_TYPE(sym->st_info);
 
-	if (sym->st_shndx == SHN_UNDEF || !name[0])
+	if (sym->st_shndx == SHN_UNDEF)
 		return false;
 	if (type == STT_FUNC || type == STT_GNU_IFUNC)
 		return true;
-	return type == STT_NOTYPE && sym->st_shndx != SHN_ABS && name[0] != '$' &&
-	       name[0] != '.' && strncmp(name, "__start_", 8) && strncmp(name, "__stop_", 7);
+	return type == STT_NOTYPE && sym->st_shndx != SHN_ABS && name[0] != '$' && name[0] != '.' &&
+	       strncmp(name, "__start_", 8) && strncmp(name, "__stop_", 7);
 }
 
 static size_t name_length(const char *name)
@@ -54,51 +53,28 @@ static size_t name_length(const char *name)
 	return version ? (size_t)(version - name) : strlen(name);
 }
 
-static Elf_Scn *find_table(Elf *elf, unsigned type, GElf_Shdr *ret_shdr)
-{
-	Elf_Scn *scn = NULL;
+struct collection {
+	const struct elf_segments *segments;
+	struct symbols_vec *symbols;
+};
 
-	while ((scn = elf_nextscn(elf, scn)))
-		if (gelf_getshdr(scn, ret_shdr) && ret_shdr->sh_type == type)
-			return scn;
-	return NULL;
+static int collect_symbol(void *ctx, const char *name, const GElf_Sym *sym)
+{
+	const struct collection *to = ctx;
+
+	if (!elf_segments_code(to->segments, sym->st_value) || !is_function(sym, name))
+		return 0;
+	return symbols_vec_push(to->symbols,
+				(struct symbol){ sym->st_value, sym->st_size, name, sym->st_shndx,
+						 rank_of(sym, name, name_length(name)) });
 }
 
 static int collect(Elf *elf, unsigned type, const struct elf_segments *segments,
 		   struct symbols_vec *ret)
 {
-	GElf_Shdr shdr;
-	Elf_Scn *scn = find_table(elf, type, &shdr);
-	Elf_Data *data = scn ? elf_getdata(scn, NULL) : NULL;
-	size_t count, entry = gelf_fsize(elf, ELF_T_SYM, 1, EV_CURRENT);
+	struct collection to = { segments, ret };
 
-	if (!scn)
-		return -ENOENT;
-	if (!data || !entry)
-		return -ENOEXEC;
-	count = data->d_size / entry;
-	if (count > INDEX_SYMBOLS_MAX)
-		return -E2BIG;
-	for (size_t i = 1; i < count; i++) {
-		struct symbol symbol;
-		const char *name;
-		GElf_Sym sym;
-		int rc;
-
-		if (!gelf_getsym(data, (int)i, &sym))
-			continue;
-		if (!elf_segments_code(segments, sym.st_value))
-			continue;
-		name = elf_strptr(elf, shdr.sh_link, sym.st_name);
-		if (!name || !is_function(&sym, name))
-			continue;
-		symbol = (struct symbol){ sym.st_value, sym.st_size, name, sym.st_shndx,
-					  rank_of(&sym, name, name_length(name)) };
-		rc = symbols_vec_push(ret, symbol);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	return elf_each_symbol(elf, type, INDEX_SYMBOLS_MAX, collect_symbol, &to);
 }
 
 static uint64_t section_end_ev(Elf *elf, uint32_t section)
@@ -131,8 +107,7 @@ static int add(const struct symbol *symbol, uint64_t end_ev, const struct elf_se
 
 static int by_address(const struct symbols_vec *symbols, struct index_sort_item **ret)
 {
-	cleanup_free struct index_sort_item *items =
-		malloc((symbols->count + 1) * sizeof(*items));
+	cleanup_free struct index_sort_item *items = malloc((symbols->count + 1) * sizeof(*items));
 	int rc;
 
 	if (!items)
@@ -145,7 +120,8 @@ static int by_address(const struct symbols_vec *symbols, struct index_sort_item 
 	return rc;
 }
 
-/* End of a symbol without a size, as far as symbols tell: the next address that has one, or its section's end. */
+/* End of a symbol without a size, as far as symbols tell: the next address that has one, or its
+ * section's end. */
 static uint64_t unsized_end_ev(Elf *elf, const struct symbol *symbol, const uint64_t *next_ev)
 {
 	uint64_t end_ev = section_end_ev(elf, symbol->section);
@@ -153,8 +129,8 @@ static uint64_t unsized_end_ev(Elf *elf, const struct symbol *symbol, const uint
 	return next_ev && *next_ev < end_ev ? *next_ev : end_ev;
 }
 
-/* Adds the symbols @group[0..@count) that share one address. @covered_ev is the end of all sized symbols
- * so far: where one is, symbols without a size are labels inside it. */
+/* Adds the symbols @group[0..@count) that share one address. @covered_ev is the end of all sized
+ * symbols so far: where one is, symbols without a size are labels inside it. */
 static int add_group(Elf *elf, const struct symbol *symbols, const struct index_sort_item *group,
 		     size_t count, const uint64_t *next_ev, uint64_t *covered_ev,
 		     const struct elf_segments *segments, struct index_builder *builder)
@@ -175,8 +151,7 @@ static int add_group(Elf *elf, const struct symbol *symbols, const struct index_
 
 		if (!at->size && at->start_ev < *covered_ev)
 			continue;
-		rc = add(at, at->size ? at->start_ev + at->size
-				      : unsized_end_ev(elf, at, next_ev),
+		rc = add(at, at->size ? at->start_ev + at->size : unsized_end_ev(elf, at, next_ev),
 			 segments, builder);
 		if (rc < 0)
 			return rc;

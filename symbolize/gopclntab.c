@@ -6,7 +6,6 @@
 
 #include "agent/base/bytes.h"
 #include "symbolize/symbol_image.h"
-#include "symbolize/symbol_index.h"
 
 #define RUNS_MAX      65536u /* of one table of one function */
 #define INLINED_MAX   65536u /* entries of one inline tree that are looked at */
@@ -16,7 +15,8 @@
 #define PCDATA_INL_TREE	  2u
 #define FUNCDATA_INL_TREE 3u
 
-/* A value over addresses: the run reaches from the end of the one before to @end (from the entry). */
+/* A value over addresses: the run reaches from the end of the one before to @end (from the entry).
+ */
 struct run {
 	uint32_t end;
 	int32_t value;
@@ -301,7 +301,8 @@ static bool read_call(const struct reader *reader, const struct function *functi
 	return true;
 }
 
-/* File of the first address that belongs to inlined call @index: the file that call's function is in. */
+/* File of the first address that belongs to inlined call @index: the file that call's function is
+ * in. */
 static int32_t file_of_call(const struct reader *reader, int32_t index)
 {
 	uint32_t start = 0;
@@ -316,7 +317,8 @@ static int32_t file_of_call(const struct reader *reader, int32_t index)
 
 static uint32_t start_line_of(const struct reader *reader, uint32_t line, uint8_t id)
 {
-	return (line & ~SYMBOL_IMAGE_WRAPPER) | (id && id == reader->wrapper_id ? SYMBOL_IMAGE_WRAPPER : 0);
+	return (line & ~SYMBOL_IMAGE_WRAPPER) |
+	       (id && id == reader->wrapper_id ? SYMBOL_IMAGE_WRAPPER : 0);
 }
 
 static int make_node(struct reader *reader, const struct function *function,
@@ -477,8 +479,8 @@ static int add_function(struct reader *reader, struct function *function)
 	return rc < 0 ? rc : add_rows(reader, function, start_fo, end_fo);
 }
 
-/* The ids of special functions are renumbered by every other version, but "wrapper" has always been the last
- * one (src/internal/abi/symtab.go), and no program is without wrappers. */
+/* The ids of special functions are renumbered by every other version, but "wrapper" has always been
+ * the last one (src/internal/abi/symtab.go), and no program is without wrappers. */
 static uint8_t find_wrapper_id(const struct reader *reader)
 {
 	uint64_t entry, func;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions, inline trees and lines of Go code from the table that every Go program carries for its own
- * tracebacks (pclntab), stripped or not: Go 1.16 and later. Names are as the runtime prints them, with
- * type arguments as [...].
+/* Functions, inline trees and lines of Go code from the table that every Go program carries for its
+ * own tracebacks (pclntab), stripped or not: Go 1.16 and later. Names are as the runtime prints
+ * them, with type arguments as [...].
  *
- * Finding it takes two steps: the table itself (by section name, else by its header anywhere in the
- * loaded data), and moduledata, the runtime's record of where code and inline trees lie, recognized by
- * its pointers into the table. In position-independent files those pointers are in the relocations.
- * Sources: runtime/symtab.go, runtime/symtabinl.go, cmd/link/internal/ld/pcln.go of Go 1.16 to 1.26. */
+ * Finding it takes two steps. The table itself is found by section name, else by its header
+ * anywhere in the loaded data. moduledata, the runtime's record of the places of code and inline
+ * trees, is recognized by its pointers into the table. In position-independent files those pointers
+ * are in the relocations. Sources: runtime/symtab.go, runtime/symtabinl.go,
+ * cmd/link/internal/ld/pcln.go of Go 1.16 to 1.26. */
 #ifndef PROFD_SYMBOLIZE_GOPCLNTAB_H
 #define PROFD_SYMBOLIZE_GOPCLNTAB_H
 
@@ -36,7 +37,7 @@ struct go_image {
 	const uint8_t *rela; /* Elf64_Rela, unaligned */
 };
 
-/* Where the parts of a table are; offsets are inside @bytes, from the header. */
+/* Places of the parts of a table; offsets are inside @bytes, from the header. */
 struct go_table {
 	const uint8_t *bytes;
 	size_t len;
@@ -51,7 +52,8 @@ struct go_table {
 
 /* Is it worth looking? By section names, or where there are none, anything may be. Cheap. */
 bool go_image_is_possible(Elf *elf);
-/* Contents belong to @elf and live as long; release @ret even after a failure. -ENOEXEC, -E2BIG, -ENOMEM. */
+/* Contents belong to @elf and live as long; release @ret even after a failure. -ENOEXEC, -E2BIG,
+ * -ENOMEM. */
 int go_image_load(Elf *elf, const struct elf_segments *segments, struct go_image *ret) must_use;
 void go_image_deinit(struct go_image *image);
 /* @len bytes of the file at @ev, NULL if they are not all in one segment. */
@@ -61,10 +63,11 @@ uint64_t go_image_word(const struct go_image *image, uint64_t ev);
 /* Finds the table and moduledata. -ENOENT no Go program (or older than 1.16). */
 int go_image_find_table(Elf *elf, const struct go_image *image, struct go_table *ret) must_use;
 
-/* What follows @offset in the part of the table that begins at @base; failed if it is outside. */
+/* The bytes from @offset on in the part of the table that begins at @base; failed if @offset is
+ * outside. */
 struct bytes go_table_bytes(const struct go_table *table, uint64_t base, uint64_t offset);
-/* Entry of the function with number @index and the offset of its _func from table->functions. Number
- * function_count gives the end of the last one. */
+/* Entry of the function with number @index and the offset of its _func from table->functions.
+ * Number function_count gives the end of the last one. */
 bool go_table_entry(const struct go_table *table, const struct go_image *image, uint64_t index,
 		    uint64_t *ret_ev, uint64_t *ret_func);
 

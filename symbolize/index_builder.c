@@ -69,10 +69,12 @@ int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t
 		return 0;
 	if (extents->count >= INDEX_SYMBOLS_MAX)
 		return -E2BIG;
-	return index_extents_vec_push(extents, (struct symbol_image_extent){ (uint32_t)start, (uint32_t)end });
+	return index_extents_vec_push(
+		extents, (struct symbol_image_extent){ (uint32_t)start, (uint32_t)end });
 }
 
-uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start, uint64_t end)
+uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start,
+				   uint64_t end)
 {
 	const struct symbol_image_extent *extents = builder->extents.data;
 	size_t low = 0, high = builder->extents.count;
@@ -199,8 +201,8 @@ void index_builder_sequence_drop(struct index_builder *builder)
 
 /* ---- the image ------------------------------------------------------------------------------- */
 
-/* Rows in address order: sequences are ascending inside, so only they are sorted. Where two overlap,
- * the rest of the earlier one is cut off. */
+/* Rows in address order: sequences are ascending inside, so only they are sorted. Where two
+ * overlap, the rest of the earlier one is cut off. */
 static int order_rows(struct index_builder *builder, struct index_rows_vec *ret)
 {
 	size_t count = builder->sequences.count;
@@ -231,7 +233,8 @@ static int order_rows(struct index_builder *builder, struct index_rows_vec *ret)
 }
 
 /* Keeps the extents of which something has no symbol. Both ascend. */
-static void keep_nameless(struct index_extents_vec *extents, const struct index_segments_vec *symbols)
+static void keep_nameless(struct index_extents_vec *extents,
+			  const struct index_segments_vec *symbols)
 {
 	size_t kept = 0, at = 0; /* at: symbols that begin up to the extent's start */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collects what the readers of symbols, DWARF and pclntab find about one module and writes the image of
- * symbol_image.h. Readers add in any order; the builder sorts, resolves overlaps and bounds everything.
- * Every add returns 0, -ENOMEM, or -E2BIG over a bound of this header. Not thread-safe. */
+/* Collects what the readers of symbols, DWARF and pclntab find about one module and writes the
+ * image of symbol_image.h. Readers add in any order; the builder sorts, resolves overlaps and
+ * bounds everything. Every add returns 0, -ENOMEM, or -E2BIG over a bound of this header. Not
+ * thread-safe. */
 #ifndef PROFD_SYMBOLIZE_INDEX_BUILDER_H
 #define PROFD_SYMBOLIZE_INDEX_BUILDER_H
 
@@ -86,25 +87,28 @@ uint32_t index_builder_rank(uint32_t flags, const char *name, size_t len);
  * innermost start wins, of those with one start the higher @rank. */
 int index_builder_symbol(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name,
 			 uint32_t rank) must_use;
-/* A symbol of an earlier index of the same code, ascending and disjoint: its name holds where nothing else has one. */
-int index_builder_former(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name) must_use;
-/* Functions as something tells that knows no names, ascending (what overlaps the last one is ignored) and before the
- * symbols: they also say where a symbol without a size ends. */
+/* A symbol of an earlier index of the same code, ascending and disjoint: its name holds where
+ * nothing else has one. */
+int index_builder_former(struct index_builder *builder, uint64_t start, uint64_t end, uint32_t name)
+	must_use;
+/* Adds functions from a source that knows no names, ascending and before the symbols. An overlap
+ * with the last one is ignored. These functions also say where a symbol without a size ends. */
 int index_builder_extent(struct index_builder *builder, uint64_t start, uint64_t end) must_use;
 /* The first beginning or end of such a function in (@start, @end), @end if there is none. */
-uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start, uint64_t end);
+uint64_t index_builder_extent_edge(const struct index_builder *builder, uint64_t start,
+				   uint64_t end);
 /* Number of the function (@name, @file strings), reused if it was added before. */
 int index_builder_function(struct index_builder *builder, uint32_t name, uint32_t file,
 			   uint32_t start_line, uint32_t *ret) must_use;
-/* A node below @parent (SYMBOL_IMAGE_NONE: a function in its own right). Below INDEX_DEPTH_MAX levels no
- * node is made and @ret is the parent: its addresses count as the parent's. */
+/* A node below @parent (SYMBOL_IMAGE_NONE: a function in its own right). Below INDEX_DEPTH_MAX
+ * levels no node is made and @ret is the parent: its addresses count as the parent's. */
 int index_builder_node(struct index_builder *builder, const struct symbol_image_node *node,
 		       uint32_t *ret) must_use;
 /* Addresses of a node; a node's ranges are added after those of its parent. */
 int index_builder_range(struct index_builder *builder, uint32_t node, uint64_t start,
 			uint64_t end) must_use;
-/* Line rows come in sequences of ascending file offsets: rows, then the end. A row that goes back is
- * dropped, one at the address of the last replaces it. */
+/* Line rows come in sequences of ascending file offsets: rows, then the end. A row that goes back
+ * is dropped, one at the address of the last replaces it. */
 int index_builder_row(struct index_builder *builder, uint64_t start, uint32_t file,
 		      uint32_t line) must_use;
 int index_builder_sequence_end(struct index_builder *builder, uint64_t end) must_use;

@@ -149,7 +149,7 @@ int index_flatten(const struct index_interval *intervals, size_t count, uint32_t
 	return rc < 0 ? rc : close_until(&sweep, UINT64_MAX);
 }
 
-/* What is in [@start, @end), a gap, of the intervals from *@at on. */
+/* Adds the parts of the gap [@start, @end) that the intervals from *@at on cover. */
 static int fill_gap(struct sweep *sweep, uint64_t start, uint64_t end, size_t count, size_t *at)
 {
 	int rc = emit(sweep, start, 0);
@@ -169,7 +169,8 @@ static int fill_gap(struct sweep *sweep, uint64_t start, uint64_t end, size_t co
 	return rc;
 }
 
-int index_fill_gaps(struct index_segments_vec *segments, const struct index_interval *others, size_t count)
+int index_fill_gaps(struct index_segments_vec *segments, const struct index_interval *others,
+		    size_t count)
 {
 	struct index_segments_vec filled = { 0 };
 	struct sweep sweep = { .intervals = others, .out = &filled };

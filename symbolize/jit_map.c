@@ -22,9 +22,11 @@ void jit_map_clear(struct jit_map *map)
 	map->dropped = dropped;
 }
 
-/* ---- settling: later entries cut earlier ones ------------------------------------------------- */
+/* ---- settling: later entries cut earlier ones -------------------------------------------------
+ */
 
-/* Entries that reach over the sweep's position, the latest added on top (a binary heap of indices). */
+/* Entries that reach over the sweep's position, the latest added on top (a binary heap of indices).
+ */
 struct heap {
 	const struct jit_entry *entries;
 	uint32_t *items;
@@ -146,8 +148,8 @@ static int renew_names(struct jit_map *map)
 
 /* ---- interface ------------------------------------------------------------------------------- */
 
-/* Twice the bounds are let in before cleaning up, so that cleaning is paid by as many additions; what
- * does not fit even then is full for good. */
+/* Twice the bounds are let in before cleaning up, so that cleaning is paid by as many additions;
+ * what does not fit even then is full for good. */
 static int make_room(struct jit_map *map)
 {
 	int rc;

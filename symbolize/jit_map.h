@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of one process's JIT-compiled code by virtual address, of which the low 40 bits count as in stored
- * frames. Code comes and goes: where entries overlap the one added last counts, and what it covers of older
- * ones is forgotten. Not thread-safe. */
+/* Names of one process's JIT-compiled code by virtual address, of which the low 40 bits count as in
+ * stored frames. Code comes and goes: where entries overlap the one added last counts, and what it
+ * covers of older ones is forgotten. Not thread-safe. */
 #ifndef PROFD_SYMBOLIZE_JIT_MAP_H
 #define PROFD_SYMBOLIZE_JIT_MAP_H
 
@@ -16,7 +16,8 @@
 
 #define JIT_MAP_ADDRESS_MASK ((1ull << 40) - 1)
 #define JIT_MAP_ENTRIES_MAX 1000000u
-#define JIT_MAP_NAMES_MAX   (32u << 20) /* bytes of names in use; as much again may be waiting to be dropped */
+#define JIT_MAP_NAMES_MAX                                                                          \
+	(32u << 20) /* bytes of names in use; as much again may be waiting to be dropped */
 
 struct jit_entry {
 	uint64_t start_va;
@@ -37,13 +38,15 @@ struct jit_map {
 
 void jit_map_deinit(struct jit_map *map);
 void jit_map_clear(struct jit_map *map);
-/* Names [@start_va, @start_va + @size_bytes). Nothing to name, or over a bound (counted in map->dropped):
- * 0. -ENOMEM. */
+/* Names [@start_va, @start_va + @size_bytes). Nothing to name, or over a bound (counted in
+ * map->dropped): 0. -ENOMEM. */
 int jit_map_add(struct jit_map *map, uint64_t start_va, uint64_t size_bytes, const char *name,
 		size_t len) must_use;
 /* Moves the code that was added with start @old_va; unknown code is ignored. -ENOMEM. */
-int jit_map_move(struct jit_map *map, uint64_t old_va, uint64_t new_va, uint64_t size_bytes) must_use;
-/* Name of the code at @va, NULL if none (or no memory to sort). Valid until the next add or clear. */
+int jit_map_move(struct jit_map *map, uint64_t old_va, uint64_t new_va, uint64_t size_bytes)
+	must_use;
+/* Name of the code at @va, NULL if none (or no memory to sort). Valid until the next add or clear.
+ */
 const char *jit_map_find(struct jit_map *map, uint64_t va);
 
 #endif

@@ -37,7 +37,7 @@ static void drop(struct jit_maps *maps, size_t at)
 	*process = maps->processes.data[--maps->processes.count];
 }
 
-/* ---- bounds -------------------------------------------------------------------------------------- */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 static uint64_t bytes_of_map(const struct jit_map *map)
 {
@@ -45,7 +45,8 @@ static uint64_t bytes_of_map(const struct jit_map *map)
 	return map->names.len + map->entries.count * (sizeof(struct jit_entry) + 32);
 }
 
-/* Forgets the least recently used until everything is inside the bounds; @keep, the newest, stays. */
+/* Forgets the least recently used until everything is inside the bounds; @keep, the newest, stays.
+ */
 static void keep_bounds(struct jit_maps *maps, uint64_t keep)
 {
 	for (;;) {
@@ -68,7 +69,7 @@ static void keep_bounds(struct jit_maps *maps, uint64_t keep)
 	}
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_slice(struct jit_maps *maps, struct jit_process *process)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of JIT-compiled code of many processes, by module key: each is a descriptor of what its runtime
- * writes (perf map or jitdump), how far it was read, and the names. Files are read in slices, so that a large
- * one delays nothing. Bounded: above JIT_MAPS_MAX processes or JIT_MAPS_BYTES_MAX of names the one asked for
- * longest ago is forgotten. Not thread-safe. */
+/* The names of JIT-compiled code of many processes, by module key. Each entry has a descriptor of
+ * the file that the runtime writes (perf map or jitdump), the position up to which it was read, and
+ * the names. Files are read in slices, so that a large one delays nothing. Bounded: above
+ * JIT_MAPS_MAX processes or JIT_MAPS_BYTES_MAX of names the one asked for longest ago is forgotten.
+ * Not thread-safe. */
 #ifndef PROFD_SYMBOLIZE_JIT_MAPS_H
 #define PROFD_SYMBOLIZE_JIT_MAPS_H
 
@@ -37,10 +38,11 @@ struct jit_maps {
 };
 
 void jit_maps_deinit(struct jit_maps *maps);
-/* Takes @fd_take, in any case, as the file of @key, instead of a former one, and reads its first slice.
- * -EINVAL no regular file, -ENOMEM, or errno of the reading. */
+/* Takes @fd_take, in any case, as the file of @key, instead of a former one, and reads its first
+ * slice. -EINVAL no regular file, -ENOMEM, or errno of the reading. */
 int jit_maps_add_take(struct jit_maps *maps, uint64_t key, int fd_take) must_use;
-/* The process of @key, brought up to date by one slice; borrowed until the next call. NULL if unknown. */
+/* The process of @key, brought up to date by one slice; borrowed until the next call. NULL if
+ * unknown. */
 struct jit_process *jit_maps_find(struct jit_maps *maps, uint64_t key);
 /* Name of the code at the low 40 bits @offset of its address; NULL. Valid until the next call. */
 const char *jit_process_name(struct jit_process *process, uint64_t offset);

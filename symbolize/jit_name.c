@@ -28,8 +28,8 @@ static bool take_number(const char *start, const char **end, uint32_t *ret)
 	return true;
 }
 
-/* Where the script's name begins: names of functions and scripts may both contain spaces, but scripts are
- * mostly absolute paths or URLs. */
+/* Finds the begin of the script's name. Names of functions and scripts may both contain spaces, but
+ * scripts are mostly absolute paths or URLs. */
 static const char *find_script(const char *start, const char *end)
 {
 	static const char *const begins[] = { " /", " node:", " file:", " http:", " https:", " [eval" };
@@ -48,7 +48,8 @@ static const char *find_script(const char *start, const char *end)
 }
 
 /* ":line:column", of which V8 10 (Node 18) and older have the line alone. */
-static bool take_place(const char *start, const char **end, uint32_t *ret_line, uint32_t *ret_column)
+static bool take_place(const char *start, const char **end, uint32_t *ret_line,
+		       uint32_t *ret_column)
 {
 	if (!take_number(start, end, ret_column))
 		return false;
@@ -103,7 +104,8 @@ static bool parse_python(const char *text, struct jit_name *ret)
 	return true;
 }
 
-/* "void [assembly] Name.Space.Type`1[System.__Canon]::Method(int32)[OptimizedTier1]": without the tier. */
+/* "void [assembly] Name.Space.Type`1[System.__Canon]::Method(int32)[OptimizedTier1]": without the
+ * tier. */
 static bool parse_dotnet(const char *text, struct jit_name *ret)
 {
 	static const char *const tiers[] = { "[Unknown]",	    "[MinOptJitted]",	    "[Optimized]",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a runtime's name of JIT-compiled code says: function, file and line, so that a function is one
- * whatever tier it was compiled by. Pure. Sources of the forms: V8's src/logging/log.cc
+/* Splits a runtime's name of JIT-compiled code into function, file and line, so that a function has
+ * one name in every compiler tier. Pure. Sources of the forms: V8's src/logging/log.cc
  * (LogEventListener::CodeCreateEvent) and src/objects/code-kind.cc (the markers); CPython's
- * Python/perf_trampoline.c ("py::function:file"); .NET's src/coreclr/vm/perfmap.cpp (LogJITCompiledMethod) and
- * prestub.cpp (GetJitOptimizationTierStr). */
+ * Python/perf_trampoline.c ("py::function:file"); .NET's src/coreclr/vm/perfmap.cpp
+ * (LogJITCompiledMethod) and prestub.cpp (GetJitOptimizationTierStr). */
 #ifndef PROFD_SYMBOLIZE_JIT_NAME_H
 #define PROFD_SYMBOLIZE_JIT_NAME_H
 

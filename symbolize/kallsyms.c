@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "symbolize/index_sort.h"
-#include "symbolize/symbol_index.h"
 
 #define PAGE_BYTES    4096u
 #define NAME_TEXT_MAX 768u /* KSYM_NAME_LEN 512, and a module's name */
@@ -95,8 +94,8 @@ static bool is_named(const struct kernel_symbol *symbol, const char *name)
 
 static int find_text(const struct kernel_symbols_vec *symbols, uint64_t *ret_va)
 {
-	bool found = false, hidden = true;
-	uint64_t va = 0;
+	bool found = false, stext_found = false, hidden = true;
+	uint64_t va = 0, stext_va = 0;
 
 	for (size_t i = 0; i < symbols->count; i++) {
 		hidden = hidden && !symbols->data[i].va;
@@ -104,12 +103,16 @@ static int find_text(const struct kernel_symbols_vec *symbols, uint64_t *ret_va)
 			va = symbols->data[i].va;
 			found = true;
 		}
+		if (!stext_found && is_named(&symbols->data[i], "_stext")) {
+			stext_va = symbols->data[i].va;
+			stext_found = true;
+		}
 	}
-	if (!found)
+	if (!found && !stext_found)
 		return -ENODATA;
 	if (hidden)
 		return -EPERM;
-	*ret_va = va;
+	*ret_va = found ? va : stext_va;
 	return 0;
 }
 
@@ -118,7 +121,8 @@ static bool same_module(const struct kernel_symbol *a, const struct kernel_symbo
 	return a->module_len == b->module_len && !memcmp(a->module, b->module, a->module_len);
 }
 
-/* As perf does: without this the last symbol of a module would name everything up to the next one. */
+/* As perf does: without this the last symbol of a module would name everything up to the next one.
+ */
 static uint64_t end_of(const struct kernel_symbol *symbol, const struct kernel_symbol *next)
 {
 	uint64_t end = (symbol->va / PAGE_BYTES + 2) * PAGE_BYTES;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* File names say everything that is needed without opening: "<key, 16 hex>.<kind><tag, 2 hex>". The use order
- * is the files' modification time, so that it survives a restart; it is renewed at most once an hour per
- * file. */
+/* File names say everything that is needed without opening: "<key, 16 hex>.<kind><tag, 2 hex>". The
+ * use order is the files' modification time, so that it survives a restart; it is renewed at most
+ * once an hour per file. */
 #include "symbolize/module_cache.h"
 
 #include <dirent.h>
@@ -134,7 +134,7 @@ static void evict(struct module_cache *cache, uint64_t budget_bytes)
 	}
 }
 
-/* What is kept here can be made again; what the disk is wanted for besides, the history first of all, can not. */
+/* Files of the cache can be made again; the history, which shares the disk, can not. */
 static uint64_t budget_now(const struct module_cache *cache)
 {
 	struct statvfs fs;
@@ -224,7 +224,8 @@ void module_cache_destroy(struct module_cache *cache)
 	free(cache);
 }
 
-int module_cache_open(struct module_cache *cache, uint64_t key, enum module_cache_kind kind, uint8_t *ret_tag)
+int module_cache_open(struct module_cache *cache, uint64_t key, enum module_cache_kind kind,
+		      uint8_t *ret_tag)
 {
 	struct cache_file *file = file_find(cache, key, kind);
 	uint64_t now_ns = clock_realtime_ns();
@@ -246,8 +247,9 @@ int module_cache_open(struct module_cache *cache, uint64_t key, enum module_cach
 	return fd;
 }
 
-/* No fsync: thousands of modules are stored in a host's first minute, each would stall the process, and what
- * power loss leaves of a file (nothing, zeros) does not pass the check of the image when it is opened. */
+/* No fsync: thousands of modules are stored in a host's first minute, each would stall the process,
+ * and what power loss leaves of a file (nothing, zeros) does not pass the check of the image when
+ * it is opened. */
 static int file_write(int dir_fd, const char *name, const void *data, size_t len)
 {
 	cleanup_close int fd = -1;
@@ -275,8 +277,8 @@ bool module_cache_has(const struct module_cache *cache, uint64_t key, enum modul
 	return file != NULL;
 }
 
-int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache_kind kind, uint8_t tag,
-		     const void *data, size_t len)
+int module_cache_put(struct module_cache *cache, uint64_t key, enum module_cache_kind kind,
+		     uint8_t tag, const void *data, size_t len)
 {
 	struct cache_file added = { .key = key, .bytes = len + FILE_COST_BYTES, .kind = kind, .tag = tag };
 	const uint64_t budget_bytes = budget_now(cache);

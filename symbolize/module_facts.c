@@ -7,7 +7,7 @@
 #include "agent/base/io.h"
 
 #define FACTS_MAGIC   "profdmod"
-#define FACTS_VERSION 1u
+#define FACTS_VERSION 2u
 #define SKELETON_MAX      (64u << 10)
 
 struct facts_head {
@@ -15,6 +15,7 @@ struct facts_head {
 	uint32_t version;
 	uint32_t skeleton_len;
 	uint64_t size_bytes;
+	uint64_t voucher;
 	struct elf_identity identity;
 };
 
@@ -23,7 +24,8 @@ void module_facts_keep(struct module_cache *cache, uint64_t key, const struct mo
 	struct facts_head head = { .magic = FACTS_MAGIC,
 				   .version = FACTS_VERSION,
 				   .skeleton_len = (uint32_t)facts->skeleton_len,
-				   .size_bytes = facts->size_bytes };
+				   .size_bytes = facts->size_bytes,
+				   .voucher = facts->voucher };
 	cleanup_free uint8_t *image = NULL;
 	uint8_t tag;
 
@@ -36,7 +38,8 @@ void module_facts_keep(struct module_cache *cache, uint64_t key, const struct mo
 	memcpy(&head.identity, &facts->identity, sizeof(head.identity));
 	memcpy(image, &head, sizeof(head));
 	memcpy(image + sizeof(head), facts->skeleton, facts->skeleton_len);
-	(void)!module_cache_put(cache, key, MODULE_CACHE_FACTS, 0, image, sizeof(head) + facts->skeleton_len);
+	(void)!module_cache_put(cache, key, MODULE_CACHE_FACTS, 0, image,
+				sizeof(head) + facts->skeleton_len);
 }
 
 static bool is_valid(const struct facts_head *head, size_t len)
@@ -72,6 +75,7 @@ int module_facts_recall(struct module_cache *cache, uint64_t key, struct module_
 	memcpy(skeleton, image + sizeof(head), head.skeleton_len);
 	*ret = (struct module_facts){ .identity = head.identity,
 				      .size_bytes = head.size_bytes,
+				      .voucher = head.voucher,
 				      .skeleton = skeleton,
 				      .skeleton_len = head.skeleton_len };
 	return 0;

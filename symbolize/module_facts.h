@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of a module, beside its symbols, for the day when debug information for it appears: which file
- * that would be, and where the code lies. A few hundred bytes in the cache; the module itself may be long
- * gone. */
+/* Facts kept about a module beside its symbols, for debug information that appears later: which
+ * file that would be, and where the code lies. A few hundred bytes in the cache; the module itself
+ * may be gone by then. */
 #ifndef PROFD_SYMBOLIZE_MODULE_FACTS_H
 #define PROFD_SYMBOLIZE_MODULE_FACTS_H
 
@@ -11,6 +11,7 @@
 struct module_facts {
 	struct elf_identity identity;
 	uint64_t size_bytes; /* of the file */
+	uint64_t voucher;    /* of the file (agent/wire/module_key.h) */
 	void *skeleton;	     /* elf_file_skeleton(); owned */
 	size_t skeleton_len;
 };
@@ -18,6 +19,7 @@ struct module_facts {
 /* Stores them unless they are there. Without a cache, or where that fails, they are not kept. */
 void module_facts_keep(struct module_cache *cache, uint64_t key, const struct module_facts *facts);
 /* -ENOENT they were not kept, or are damaged; -ENOMEM. */
-int module_facts_recall(struct module_cache *cache, uint64_t key, struct module_facts *ret) must_use;
+int module_facts_recall(struct module_cache *cache, uint64_t key, struct module_facts *ret)
+	must_use;
 
 #endif

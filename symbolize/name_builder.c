@@ -52,7 +52,7 @@ size_t name_builder_fds(const struct name_builder *builder, int ret[NAME_BUILDER
 	return count;
 }
 
-/* ---- the child ----------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 static struct elf_file *open_debug(const struct name_builder_job *job)
 {
@@ -91,8 +91,8 @@ static int await_answer(struct asker *asker)
 	}
 }
 
-static int ask_for_file(void *ctx, enum control_debug_kind kind, const char *name, const uint8_t *build_id,
-			uint8_t build_id_len, struct elf_file **ret)
+static int ask_for_file(void *ctx, enum control_debug_kind kind, const char *name,
+			const uint8_t *build_id, uint8_t build_id_len, struct elf_file **ret)
 {
 	struct control_debug_want want = { .head = { .kind = CONTROL_DEBUG_WANT },
 					   .kind = kind,
@@ -172,9 +172,10 @@ static _Noreturn void child(const struct name_builder *builder, const struct nam
 	_exit(0);
 }
 
-/* ---- the parent ---------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
-static int open_images(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count)
+static int open_images(struct name_builder *builder, const struct name_builder_job *jobs,
+		       unsigned count)
 {
 	while (builder->count < count) {
 		int fd = io_memfd("symbols", 0);
@@ -187,8 +188,8 @@ static int open_images(struct name_builder *builder, const struct name_builder_j
 	return 0;
 }
 
-static int start_child(struct name_builder *builder, const struct name_builder_job *jobs, const int *close_fds,
-		       size_t close_count)
+static int start_child(struct name_builder *builder, const struct name_builder_job *jobs,
+		       const int *close_fds, size_t close_count)
 {
 	cleanup_close int files_fd = -1;
 	int pair[2], rc;
@@ -216,8 +217,8 @@ static int start_child(struct name_builder *builder, const struct name_builder_j
 	return rc;
 }
 
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count, bool is_brief,
-		       const int *close_fds, size_t close_count)
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs,
+		       unsigned count, bool is_brief, const int *close_fds, size_t close_count)
 {
 	int rc;
 
@@ -232,7 +233,8 @@ int name_builder_start(struct name_builder *builder, const struct name_builder_j
 	return rc;
 }
 
-/* What a killed child had finished is whole and counts; what it was at is not known. */
+/* An image that a killed child had finished is whole and counts; the one it was working on is
+ * unknown. */
 static int read_image(int fd, bool killed, bool again, struct symbol_index **ret)
 {
 	int rc = symbol_index_open(fd, ret);
@@ -243,7 +245,8 @@ static int read_image(int fd, bool killed, bool again, struct symbol_index **ret
 	return rc == -EPROTO && fstat(fd, &st) == 0 && !st.st_size ? -EIO : rc;
 }
 
-int name_builder_finish(struct name_builder *builder, struct name_builder_result ret[NAME_BUILDER_JOBS_MAX])
+int name_builder_finish(struct name_builder *builder,
+			struct name_builder_result ret[NAME_BUILDER_JOBS_MAX])
 {
 	int count = (int)builder->count, status = 0;
 	bool killed, again = count > 1 || builder->is_brief;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds symbol indexes in a child process: reading DWARF is long and the likeliest thing to die of a hostile
- * file, and neither may hold up unwind tables or take them along. The child hands over
- * images in memfds, which are checked like ones from disk. What debug information names (split DWARF, dwz)
- * it asks for, one file at a time, and waits. One child may be given several files, because it costs more than
- * most files do; whoever starts it says which may share one. */
+/* Builds symbol indexes in a child process. Reading DWARF takes long, and a hostile file is most
+ * likely to crash it. Neither may delay or end the building of unwind tables. The child hands over
+ * images in memfds, which are checked like ones from disk. What debug information names (split
+ * DWARF, dwz) it asks for, one file at a time, and waits. One child may be given several files,
+ * because it costs more than most files do; whoever starts it says which may share one. */
 #ifndef PROFD_SYMBOLIZE_NAME_BUILDER_H
 #define PROFD_SYMBOLIZE_NAME_BUILDER_H
 
@@ -26,7 +26,8 @@ struct name_builder_job {
 	int fd;		 /* the module's file, borrowed; -1 = only its skeleton is left */
 	const void *skeleton; /* elf_file_skeleton(); borrowed */
 	size_t skeleton_len;
-	const struct symbol_index *former; /* of the module, or NULL; borrowed until it was started. With a skeleton only */
+	const struct symbol_index *former; /* of the module, or NULL; borrowed until it was started.
+					      With a skeleton only */
 	int debug_fd;	 /* perhaps its debug file, borrowed; -1 = none */
 	const struct elf_identity *identity; /* that the debug file must match */
 	bool urgent;			     /* somebody waits: not behind everything else on the host */
@@ -39,17 +40,20 @@ struct name_builder {
 	unsigned count; /* of jobs */
 	uint64_t keys[NAME_BUILDER_JOBS_MAX];
 	int image_fds[NAME_BUILDER_JOBS_MAX];
-	int files_fd; /* the child's questions for files: CONTROL_DEBUG_WANT, each answered by CONTROL_DEBUG */
+	int files_fd; /* the child's questions for files: CONTROL_DEBUG_WANT, each answered by
+			 CONTROL_DEBUG */
 };
 
 void name_builder_init(struct name_builder *builder);
 /* Waits for nobody: a child that is left dies with this process. */
 void name_builder_deinit(struct name_builder *builder);
 bool name_builder_is_idle(const struct name_builder *builder);
-/* Starts @count jobs, which one child does in their order; @close_fds (-1: none) are closed in it. @is_brief: what takes
- * longer than the BRIEF limits is not finished. -EAGAIN, -ENOMEM and the like of fork. */
-int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs, unsigned count, bool is_brief,
-		       const int *close_fds, size_t close_count) must_use;
+/* Starts @count jobs, which one child does in their order; @close_fds (-1: none) are closed in it.
+ * @is_brief: what takes longer than the BRIEF limits is not finished. -EAGAIN, -ENOMEM and the like
+ * of fork. */
+int name_builder_start(struct name_builder *builder, const struct name_builder_job *jobs,
+		       unsigned count, bool is_brief, const int *close_fds, size_t close_count)
+	must_use;
 /* The number of descriptors that are nobody else's, another builder's child's least of all. */
 size_t name_builder_fds(const struct name_builder *builder, int ret[NAME_BUILDER_FDS_MAX]);
 

@@ -94,10 +94,13 @@ int name_modules_add(struct name_modules *m, uint64_t key, struct name_module **
 
 static unsigned *count_of(struct name_modules *m, uint8_t state)
 {
-	return state == NAME_MODULE_WAITING ? &m->waiting : state == NAME_MODULE_QUEUED ? &m->queued : NULL;
+	return state == NAME_MODULE_WAITING  ? &m->waiting
+	       : state == NAME_MODULE_QUEUED ? &m->queued
+					     : NULL;
 }
 
-void name_modules_set_state(struct name_modules *m, struct name_module *module, enum name_module_state state)
+void name_modules_set_state(struct name_modules *m, struct name_module *module,
+			    enum name_module_state state)
 {
 	unsigned *count = count_of(m, module->state);
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known about each module besides its images, and where it stands on the way to names:
+/* The state of each module beside its images, and its way to names:
  *
- *                 indexed, no DWARF of its own: ask for the debug file
- *      IDLE ──────────────────────────────────────────────▶ WAITING ──answer or 2 s──┐
- *       ▲ │                                                                          ▼
- *       │ └──indexed, own DWARF───────────────────────────────────────────────▶ QUEUED
- *       └───────────────────── the builder is done ◀──── BUILDING ◀── next ──────────┘
+ *    IDLE     -> WAITING   indexed, no DWARF of its own: asks for the debug file
+ *    IDLE     -> QUEUED    indexed, with its own DWARF
+ *    WAITING  -> QUEUED    after the answer, or 2 s
+ *    QUEUED   -> BUILDING  it is the next one
+ *    BUILDING -> IDLE      the builder is done
  *
- * Of a module whose names are for later the file comes again, with CONTROL_INDEX, when they are wanted; who asks for them
- * before waits in WAITING for that.
+ * A module whose names are for later gets its file again, with CONTROL_INDEX, when the names are
+ * wanted. A request that comes before waits in WAITING for that.
  *
- * Bounded: above NAME_MODULES_MAX the slots of idle modules are used again (their images stay), above
- * NAME_MODULES_OPEN_MAX open files no further module is queued until it is indexed again. */
+ * Bounded: above NAME_MODULES_MAX the slots of idle modules are used again (their images stay);
+ * above NAME_MODULES_OPEN_MAX open files no further module is queued until it is indexed again. */
 #ifndef PROFD_SYMBOLIZE_NAME_MODULES_H
 #define PROFD_SYMBOLIZE_NAME_MODULES_H
 
@@ -26,7 +26,12 @@
 #define NAME_MODULES_MAX      32768u
 #define NAME_MODULES_OPEN_MAX 1024u
 
-enum name_module_state { NAME_MODULE_IDLE, NAME_MODULE_WAITING, NAME_MODULE_QUEUED, NAME_MODULE_BUILDING };
+enum name_module_state {
+	NAME_MODULE_IDLE,
+	NAME_MODULE_WAITING,
+	NAME_MODULE_QUEUED,
+	NAME_MODULE_BUILDING
+};
 
 struct name_missing;
 
@@ -47,10 +52,13 @@ struct name_module {
 	bool fetched_in_vain;	 /* the fetcher's file made nothing complete: it would be the same again */
 	uint8_t origins;	 /* enum symbol_origin bits of its index, 0 = none that has names */
 	uint64_t size_bytes;	 /* of the file */
+	uint64_t voucher;	 /* of the file (agent/wire/module_key.h) */
 	uint64_t debug_bytes;	 /* of its debug file, while that is open */
 	int fd;			 /* owned; -1 unless WAITING, QUEUED or BUILDING */
-	uint64_t useless_debug;	 /* name_modules_debug_identity() of the host's file that made nothing complete, 0 = none */
-	struct name_missing *missing; /* owned; the first, NULL = none, or its names were not built in this life */
+	uint64_t useless_debug;	 /* name_modules_debug_identity() of the host's file that made
+				    nothing complete, 0 = none */
+	struct name_missing *missing; /* owned; the first, NULL = none, or its names were not built
+					 in this life */
 	bool asked_missing;	 /* WAITING for that, */
 	bool asked_package;	 /* or for the package that may have it */
 	uint8_t found;		 /* how often a missing file has come */
@@ -94,11 +102,12 @@ void name_modules_set_state(struct name_modules *modules, struct name_module *mo
 			    enum name_module_state state);
 /* Debug information of @module from now on; @fetched: not a file of the host. */
 void name_modules_set_debug_take(struct name_module *module, int fd, bool fetched);
-/* Which file @fd is, and in which state: another one after it was written. 0 = not known. */
+/* Identity of the file @fd in its present state: another number after it was written. 0 = not
+ * known. */
 uint64_t name_modules_debug_identity(int fd);
-/* The next to build of those whose files have up to @bytes_max and that are not known to be large: an urgent one if
- * there is any, of those the one with the smallest files, so that one large file does not keep a hundred small ones
- * waiting; NULL. UINT64_MAX: of all. */
+/* The next module to build, of those whose files have up to @bytes_max and that are not known to be
+ * large; NULL: none. An urgent module comes first. Among equals the one with the smallest files
+ * does, so that one large file does not keep a hundred small ones waiting. UINT64_MAX: of all. */
 struct name_module *name_modules_next(const struct name_modules *modules, uint64_t bytes_max);
 /* Queues those that have waited since before @before_ns for a debug file. */
 void name_modules_stop_waiting(struct name_modules *modules, uint64_t before_ns);

@@ -96,7 +96,8 @@ static void check_tail(struct perf_map_cursor *cursor, int fd, struct jit_map *m
 	if (fstat(fd, &st) < 0)
 		return;
 	modified_ns = (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
-	if (cursor->offset && modified_ns != cursor->modified_ns && read_tail(cursor, fd) != cursor->tail) {
+	if (cursor->offset && modified_ns != cursor->modified_ns &&
+	    read_tail(cursor, fd) != cursor->tail) {
 		*cursor = (struct perf_map_cursor){ .device = cursor->device, .inode = cursor->inode };
 		jit_map_clear(map);
 	}
@@ -260,7 +261,7 @@ static int take_move(const uint8_t *data, size_t len, struct jit_map *map)
 static int take_record(struct perf_map_cursor *cursor, int fd, uint64_t file_bytes,
 		       struct jit_map *map)
 {
-	/* Of a load the name is wanted, not the code behind it. */
+	/* Only the name of a load record is needed, not the code behind it. */
 	uint8_t data[sizeof(struct jitdump_load) + PERF_MAP_NAME_MAX];
 	struct jitdump_record record;
 	ssize_t got = read_at(fd, data, sizeof(data), cursor->offset);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What runtimes write about their JIT-compiled code: /tmp/perf-PID.map (text lines) and jitdump (binary
- * records), read incrementally from a descriptor that the caller opened in the target's mount namespace.
- * Both files grow while they are read and belong to the target: nothing in them is trusted.
- * Sources: tools/perf/Documentation/jit-interface.txt and jitdump-specification.txt of the kernel. */
+/* Reads what runtimes write about their JIT-compiled code: /tmp/perf-PID.map (text lines) and
+ * jitdump (binary records), incrementally, from a descriptor that the caller opened in the target's
+ * mount namespace. Both files grow while they are read and belong to the target: nothing in them is
+ * trusted. Sources: tools/perf/Documentation/jit-interface.txt and jitdump-specification.txt of the
+ * kernel. */
 #ifndef PROFD_SYMBOLIZE_PERF_MAP_H
 #define PROFD_SYMBOLIZE_PERF_MAP_H
 
@@ -17,7 +18,7 @@
 #define PERF_MAP_TAIL_BYTES 256u
 #define PERF_MAP_UPDATE_MAX (16u << 20) /* bytes looked at by one call */
 
-/* Where the reading of one file stands. Zero-initialized is the beginning. */
+/* The position of reading in one file. Zero-initialized is the beginning. */
 struct perf_map_cursor {
 	dev_t device;
 	ino_t inode;
@@ -28,13 +29,13 @@ struct perf_map_cursor {
 	bool is_damaged;   /* jitdump: nothing more can be read */
 };
 
-/* Reads what @fd (a perf map) gained since the last call into @map. A file that was replaced, became shorter
- * or has other text at its old end (a JVM writes all of it again whenever it is told to) is read anew, into an
- * emptied map. A last line without its newline waits for the next call.
- * 1 = there is more, call again; 0 = all read; -ENOMEM, or errno of the reading. */
+/* Reads what @fd (a perf map) gained since the last call into @map. A file that was replaced,
+ * became shorter or has other text at its old end is read anew, into an emptied map. A JVM writes
+ * the whole file again at every command. A last line without its newline waits for the next call. 1
+ * = there is more, call again; 0 = all read; -ENOMEM, or errno of the reading. */
 int perf_map_update(struct perf_map_cursor *cursor, int fd, struct jit_map *map) must_use;
-/* The same for jitdump: code loads and moves. -ENOEXEC if it is not jitdump version 1 in this machine's
- * byte order. Source lines (JIT_CODE_DEBUG_INFO) are not read. */
+/* The same for jitdump: code loads and moves. -ENOEXEC if it is not jitdump version 1 in this
+ * machine's byte order. Source lines (JIT_CODE_DEBUG_INFO) are not read. */
 int perf_map_update_jitdump(struct perf_map_cursor *cursor, int fd, struct jit_map *map) must_use;
 /* Does @fd begin as jitdump does? */
 bool perf_map_is_jitdump(int fd);

@@ -2,6 +2,7 @@
 #include "symbolize/sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
@@ -47,8 +48,9 @@
 #define ACCESS_REFER	 (1ull << 13) /* ABI 2, Linux 5.19 */
 
 #define FILTER_MAX 256
+#define SOCKET_TYPE_MASK 15u /* net.h: SOCK_TYPE_MASK; the rest is SOCK_CLOEXEC and SOCK_NONBLOCK */
 
-/* What fork() of glibc passes; no flag that shares or unshares anything. */
+/* The flags that glibc's fork() passes; no flag that shares or unshares anything. */
 #define FORK_FLAGS (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD)
 
 /* ---- user, limits ------------------------------------------------------------------ */
@@ -65,8 +67,9 @@ static void limit(int resource, uint64_t value)
 	(void)setrlimit((__rlimit_resource_t)resource, &now);
 }
 
-/* While still root: the folder belongs to who will write it, and becomes all there is. A file system that
- * refuses leaves us without a cache, a container without CAP_SYS_CHROOT or CAP_SETUID with the other parts. */
+/* While still root: the folder belongs to who will write it, and becomes all there is. A file
+ * system that refuses leaves us without a cache, a container without CAP_SYS_CHROOT or CAP_SETUID
+ * with the other parts. */
 static void leave_root(const struct sandbox_options *o, unsigned *parts)
 {
 	if (o->folder_fd >= 0 && !fchown(o->folder_fd, PRIVILEGES_NOBODY, PRIVILEGES_NOBODY))
@@ -77,7 +80,17 @@ static void leave_root(const struct sandbox_options *o, unsigned *parts)
 		*parts |= SANDBOX_PART_USER;
 }
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static long landlock_abi(void)
+{
+	return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+}
+
+bool sandbox_has_landlock(void)
+{
+	return landlock_abi() >= 1;
+}
 
 static void restrict_files(int folder_fd, unsigned *parts)
 {
@@ -88,7 +101,7 @@ static void restrict_files(int folder_fd, unsigned *parts)
 				  LANDLOCK_ACCESS_FS_MAKE_REG,
 		.parent_fd = folder_fd,
 	};
-	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	long abi = landlock_abi();
 	cleanup_close int fd = -1;
 
 	if (abi < 1)
@@ -109,7 +122,7 @@ static void restrict_files(int folder_fd, unsigned *parts)
 		*parts |= SANDBOX_PART_LANDLOCK;
 }
 
-/* ---- system calls -------------------------------------------------------------------------------- */
+/* ---- system calls ---------------------------------------------------------------------------- */
 
 struct filter {
 	struct sock_filter code[FILTER_MAX];
@@ -138,7 +151,24 @@ static void allow(struct filter *f, long number)
 	emit_return(f, SECCOMP_RET_ALLOW);
 }
 
-/* Allowed while (low half of argument @arg & @mask) == @value. The number is loaded again for the rest. */
+static void refuse(struct filter *f, long number)
+{
+	emit(f, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1);
+	emit_return(f, SECCOMP_RET_ERRNO | EPERM);
+}
+
+/* Refused unless (low half of argument @arg & @mask) == 0. The number is loaded again. */
+static void refuse_bits(struct filter *f, long number, unsigned arg, uint32_t mask)
+{
+	emit(f, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 4);
+	emit_load(f, offsetof(struct seccomp_data, args) + 8 * arg);
+	emit(f, BPF_JMP | BPF_JSET | BPF_K, mask, 0, 1);
+	emit_return(f, SECCOMP_RET_ERRNO | EPERM);
+	emit_load(f, offsetof(struct seccomp_data, nr));
+}
+
+/* Allowed while (low half of argument @arg & @mask) == @value. The number is loaded again for the
+ * rest. */
 static void allow_if(struct filter *f, long number, unsigned arg, uint32_t mask, uint32_t value)
 {
 	emit(f, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 5);
@@ -157,7 +187,7 @@ static void filter_begin(struct filter *f)
 	emit_load(f, offsetof(struct seccomp_data, nr));
 }
 
-/* What is not allowed fails with EPERM: libraries try things that they can do without. */
+/* Calls that are not allowed fail with EPERM: libraries try calls that they can do without. */
 static int filter_install(struct filter *f)
 {
 	struct sock_fprog program = { .filter = f->code };
@@ -177,7 +207,7 @@ static const int calls_of_builders[] = {
 	SYS_clock_gettime, SYS_gettimeofday, SYS_exit,	    SYS_exit_group,   SYS_rt_sigaction,
 	SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_getpid,    SYS_gettid,
 	SYS_getrandom,	   SYS_sched_yield,  SYS_sysinfo,   SYS_restart_syscall, SYS_ftruncate,
-	SYS_fcntl,	   SYS_getrusage,    SYS_clock_nanosleep, SYS_memfd_create, SYS_sched_getaffinity,
+	SYS_getrusage,    SYS_clock_nanosleep, SYS_memfd_create, SYS_sched_getaffinity,
 	SYS_sendmsg,	   SYS_recvmsg,	     SYS_ppoll,
 #ifdef SYS_poll
 	SYS_poll,
@@ -188,7 +218,8 @@ static const int calls_of_builders[] = {
 static const int calls_of_server[] = {
 	SYS_openat,    SYS_renameat,  SYS_renameat2,  SYS_unlinkat, SYS_utimensat, SYS_getdents64,
 	SYS_fsync,     SYS_fdatasync, SYS_wait4,
-	SYS_setitimer, SYS_prctl,     SYS_prlimit64,  SYS_getppid,  SYS_setpriority, SYS_set_robust_list,
+	SYS_setitimer, SYS_prctl,     SYS_getppid,    SYS_set_robust_list,
+	SYS_landlock_create_ruleset,  SYS_landlock_restrict_self,
 	SYS_waitid,    SYS_pidfd_open, SYS_fstatfs,
 #ifdef SYS_rename
 	SYS_rename,
@@ -205,8 +236,27 @@ static void allow_common(struct filter *f)
 	/* Never code that was not there at the start. */
 	allow_if(f, SYS_mmap, 2, PROT_EXEC, 0);
 	allow_if(f, SYS_mprotect, 2, PROT_EXEC, 0);
+	/* No owner of signals, no lease, no lock: flags, copies and seals of its own descriptors. */
+	static const int commands[] = { F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS,
+					F_GET_SEALS };
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		allow_if(f, SYS_fcntl, 1, UINT32_MAX, (uint32_t)commands[i]);
 	/* abort() and assertions of libraries: a signal to itself. */
 	allow_if(f, SYS_tgkill, 0, UINT32_MAX, (uint32_t)getpid());
+}
+
+/* socketpair(AF_UNIX, SOCK_SEQPACKET, …), as channels are. */
+static void allow_pair(struct filter *f)
+{
+	emit(f, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 7);
+	emit_load(f, offsetof(struct seccomp_data, args));
+	emit(f, BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 4);
+	emit_load(f, offsetof(struct seccomp_data, args) + 8);
+	emit(f, BPF_ALU | BPF_AND | BPF_K, SOCKET_TYPE_MASK, 0, 0);
+	emit(f, BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1);
+	emit_return(f, SECCOMP_RET_ALLOW);
+	emit_load(f, offsetof(struct seccomp_data, nr));
 }
 
 static int restrict_calls(void)
@@ -218,12 +268,15 @@ static int restrict_calls(void)
 	for (size_t i = 0; i < ARRAY_SIZE(calls_of_server); i++)
 		allow(&f, calls_of_server[i]);
 	allow_if(&f, SYS_clone, 0, UINT32_MAX, FORK_FLAGS);
+	/* Only of the caller itself, which is 0. */
+	allow_if(&f, SYS_prlimit64, 0, UINT32_MAX, 0);
+	allow_if(&f, SYS_setpriority, 1, UINT32_MAX, 0);
 	/* Between it and a builder; a pair reaches nobody else. */
-	allow_if(&f, SYS_socketpair, 0, UINT32_MAX, AF_UNIX);
+	allow_pair(&f);
 	return filter_install(&f);
 }
 
-/* ---- entry --------------------------------------------------------------------------------------- */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 int sandbox_enter(const struct sandbox_options *options, unsigned *ret_parts)
 {
@@ -256,10 +309,55 @@ int sandbox_enter(const struct sandbox_options *options, unsigned *ret_parts)
 	return 0;
 }
 
+/* Calls that would lead out of a process that may read every memory, and calls that do the same in
+ * another way. */
+static const int calls_refused_to_reader[] = {
+	SYS_socket,	SYS_connect,	 SYS_bind,	    SYS_listen,	      SYS_accept,
+	SYS_accept4,	SYS_sendto,	 SYS_sendmmsg,	    SYS_execve,	      SYS_execveat,
+	SYS_ptrace,	SYS_process_vm_writev, SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_openat2,
+	SYS_open_by_handle_at, SYS_io_uring_setup, SYS_bpf, SYS_userfaultfd, SYS_mount,
+	SYS_umount2,	SYS_open_tree,	 SYS_move_mount,    SYS_fsopen,	      SYS_fsconfig,
+	SYS_pivot_root, SYS_chroot,	 SYS_unshare,	    SYS_setns,	      SYS_init_module,
+	SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot,      SYS_keyctl,
+	SYS_add_key,	SYS_request_key, SYS_mknodat,	    SYS_mkdirat,      SYS_unlinkat,
+	SYS_linkat,	SYS_symlinkat,	 SYS_renameat2,	    SYS_fchmod,	      SYS_fchmodat,
+	SYS_fchown,	SYS_fchownat,	 SYS_setxattr,	    SYS_truncate,     SYS_personality,
+#if defined(__x86_64__)
+	SYS_open,	SYS_creat,	 SYS_mknod,	    SYS_mkdir,	      SYS_unlink,
+	SYS_rmdir,	SYS_link,	 SYS_symlink,	    SYS_rename,	      SYS_chmod,
+	SYS_chown,	SYS_lchown,	 SYS_renameat,	    SYS_modify_ldt,
+#endif
+};
+
+int sandbox_enter_reader(void)
+{
+	struct sock_fprog program;
+	struct filter f = { .len = 0 };
+
+	filter_begin(&f);
+#if defined(__x86_64__)
+	/* The numbers of the x32 ABI lead to the same calls. */
+	emit(&f, BPF_JMP | BPF_JGE | BPF_K, 0x40000000u, 0, 1);
+	emit_return(&f, SECCOMP_RET_KILL_PROCESS);
+#endif
+	for (size_t i = 0; i < ARRAY_SIZE(calls_refused_to_reader); i++)
+		refuse(&f, calls_refused_to_reader[i]);
+	refuse_bits(&f, SYS_openat, 2, O_ACCMODE | O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY));
+	refuse_bits(&f, SYS_mmap, 2, PROT_EXEC);
+	refuse_bits(&f, SYS_mprotect, 2, PROT_EXEC);
+	emit_return(&f, SECCOMP_RET_ALLOW);
+	if (f.len == FILTER_MAX)
+		return -E2BIG;
+	program = (struct sock_fprog){ .filter = f.code, .len = f.len };
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -errno : 0;
+}
+
 int sandbox_enter_builder(const struct sandbox_limits *limits)
 {
 	struct filter f = { .len = 0 };
+	unsigned parts = 0;
 
+	restrict_files(-1, &parts);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	sandbox_guard_begin(limits->wall_s);
 	limit(RLIMIT_CPU, limits->cpu_s);
@@ -268,8 +366,9 @@ int sandbox_enter_builder(const struct sandbox_limits *limits)
 	return filter_install(&f);
 }
 
-/* SIGALRM keeps its default action: being fatal, it also ends a read that waits for a file system (FUSE
- * waits "killable" once it has been interrupted; a handler would not run before the answer comes). */
+/* SIGALRM keeps its default action: being fatal, it also ends a read that waits for a file system
+ * (FUSE waits "killable" once it has been interrupted; a handler would not run before the answer
+ * comes). */
 static void guard_set(unsigned wall_s)
 {
 	struct itimerval timer = { .it_value = { .tv_sec = wall_s } };

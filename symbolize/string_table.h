@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Interned strings in one block, known by their offset; offset 0 is "". What comes in was written by
- * others: it is cut at STRING_TABLE_TEXT_MAX, and every byte that is not printable UTF-8 becomes '?'.
- * Not thread-safe. */
+/* Interned strings in one block, known by their offset; offset 0 is "". What comes in was written
+ * by others: it is cut at STRING_TABLE_TEXT_MAX, and every byte that is not printable UTF-8 becomes
+ * '?'. Not thread-safe. */
 #ifndef PROFD_SYMBOLIZE_STRING_TABLE_H
 #define PROFD_SYMBOLIZE_STRING_TABLE_H
 

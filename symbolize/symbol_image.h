@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout of a symbol index image: one head, then arrays in the order of enum symbol_image_part, each
- * aligned to 8 bytes. Position-independent (offsets and ids only), little-endian, read-only once built.
- * Private to symbolize/: written by index_builder.c, read by symbol_index.c.
+/* Layout of a symbol index image: one head, then arrays in the order of enum symbol_image_part,
+ * each aligned to 8 bytes. Position-independent (offsets and ids only), little-endian, read-only
+ * once built. Private to symbolize/: written by index_builder.c, read by symbol_index.c.
  *
  * Four independent tables answer one address:
  *   symbols   ELF or kernel symbols, flattened: entry i covers [start[i], start[i + 1])
  *   ranges    deepest node of the inline tree, flattened the same way
  *   lines     (file, line) rows, likewise
- *   extents   functions that no symbol covers whole: what is left of them has no name, but a beginning
+ *   extents   functions that no symbol covers whole: what is left of them has no name, but a
+ *             beginning
  * A value of 0 (symbols), SYMBOL_IMAGE_NONE (ranges) or line 0 without file (lines) is a gap. */
 #ifndef PROFD_SYMBOLIZE_SYMBOL_IMAGE_H
 #define PROFD_SYMBOLIZE_SYMBOL_IMAGE_H
@@ -45,7 +46,8 @@ struct symbol_image_function {
 	uint32_t file; /* string */
 	uint32_t start_line; /* with SYMBOL_IMAGE_WRAPPER where it is one */
 };
-#define SYMBOL_IMAGE_WRAPPER (1u << 31) /* made by Go's compiler: left out of chains, as Go does it */
+#define SYMBOL_IMAGE_WRAPPER                                                                       \
+	(1u << 31) /* made by Go's compiler: left out of chains, as Go does it */
 
 struct symbol_image_line {
 	uint32_t file; /* string */
@@ -80,6 +82,17 @@ static const uint8_t symbol_image_element_bytes[SYMBOL_IMAGE_PART_MAX] = {
 	sizeof(struct symbol_image_line),
 	sizeof(struct symbol_image_extent),
 	1,
+};
+
+/* Sources of the names of an index, best first. */
+enum symbol_origin {
+	SYMBOL_ORIGIN_DWARF = 1,
+	SYMBOL_ORIGIN_SYMTAB = 2,
+	SYMBOL_ORIGIN_DYNSYM = 4,
+	SYMBOL_ORIGIN_GOPCLNTAB = 8,
+	SYMBOL_ORIGIN_MINIDEBUG = 16, /* .gnu_debugdata */
+	SYMBOL_ORIGIN_KALLSYMS = 32,
+	SYMBOL_ORIGIN_PARTIAL = 64, /* of DWARF: a file that it names (dwz, split DWARF) was not found */
 };
 
 #endif

@@ -98,7 +98,8 @@ void symbol_index_destroy(struct symbol_index *index)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-/* True if a table was there; a damaged one counts as absent, so that what else there is still names. */
+/* True if a table was there; a damaged one counts as absent, so that what else there is still
+ * names. */
 static int load_table(Elf *elf, unsigned type, unsigned origin, const struct elf_segments *segments,
 		      struct index_builder *builder)
 {
@@ -138,14 +139,16 @@ static int load_symbols(Elf *elf, Elf *debug, const struct elf_segments *segment
 }
 
 /* The file that dwz moved shared descriptions to; NULL if there is none or it is not found. */
-static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder, struct index_builder *builder)
+static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder,
+				 struct index_builder *builder)
 {
 	struct elf_alt_link link;
 	struct elf_file *alt;
 
 	if (elf_alt_link_load(elf, &link) < 0)
 		return NULL;
-	if (finder && finder->find(finder->ctx, DEBUG_ALT, link.name, link.build_id, link.build_id_len, &alt) >= 0) {
+	if (finder && finder->find(finder->ctx, DEBUG_ALT, link.name, link.build_id,
+				   link.build_id_len, &alt) >= 0) {
 		if (alt->identity.build_id_len == link.build_id_len &&
 		    !memcmp(alt->identity.build_id, link.build_id, link.build_id_len))
 			return alt;
@@ -155,8 +158,8 @@ static struct elf_file *find_alt(Elf *elf, const struct debug_finder *finder, st
 	return NULL;
 }
 
-static int load_dwarf_of(Elf *elf, const struct debug_finder *finder, const struct elf_segments *segments,
-			 struct index_builder *builder)
+static int load_dwarf_of(Elf *elf, const struct debug_finder *finder,
+			 const struct elf_segments *segments, struct index_builder *builder)
 {
 	cleanup(elf_file) struct elf_file *alt = NULL;
 	uint64_t ev, fo, len;
@@ -182,7 +185,8 @@ static int load_dwarf(const struct symbol_index_files *files, const struct elf_s
 }
 
 /* Symbols of @former, of them all (@suffix NULL) those that end so. */
-static int keep_symbols(const struct symbol_index *former, const char *suffix, struct index_builder *builder)
+static int keep_symbols(const struct symbol_index *former, const char *suffix,
+			struct index_builder *builder)
 {
 	int rc = 0;
 
@@ -201,8 +205,8 @@ static int keep_symbols(const struct symbol_index *former, const char *suffix, s
 	return rc;
 }
 
-/* What a debug file does not say: names of call stubs, which are in relocations, and where functions without a name
- * begin. */
+/* Adds what a debug file does not say: names of call stubs, which are in relocations, and where
+ * functions without a name begin. */
 static int keep_former(const struct symbol_index *former, struct index_builder *builder)
 {
 	int rc = keep_symbols(former, "@plt", builder);
@@ -274,8 +278,8 @@ int symbol_index_build(Elf *elf, Elf *debug, struct symbol_index **ret)
 					ret);
 }
 
-int symbol_index_build_kallsyms(int fd, const struct symbol_index *former, struct symbol_index **ret,
-				uint64_t *ret_text_va)
+int symbol_index_build_kallsyms(int fd, const struct symbol_index *former,
+				struct symbol_index **ret, uint64_t *ret_text_va)
 {
 	cleanup_index_builder struct index_builder builder = { 0 };
 	cleanup_free char *text = NULL;
@@ -398,7 +402,8 @@ static bool image_is_valid(const void *image, size_t bytes)
 	       tables_are_valid(head);
 }
 
-/* The file is mapped, not copied: the cache's files are replaced by rename and never written in place. */
+/* The file is mapped, not copied: the cache's files are replaced by rename and never written in
+ * place. */
 int symbol_index_open(int fd, struct symbol_index **ret)
 {
 	struct stat st;
@@ -494,8 +499,9 @@ static struct symbol_frame frame_of(const struct symbol_index *index, uint32_t n
 				      .is_wrapper = start_line & SYMBOL_IMAGE_WRAPPER };
 }
 
-/* Frames without a name (their description is in a file that was not there) are left out: what is shown
- * then is the place where they were called. So are Go's wrappers, if any other frame is left. */
+/* Frames without a name (their description is in a file that was not there) are left out: what is
+ * shown then is the place where they were called. So are Go's wrappers, if any other frame is left.
+ */
 static int find_chain(const struct symbol_index *index, uint32_t at, struct symbol_image_line line,
 		      uint32_t symbol, struct symbol_frame ret[SYMBOL_INLINE_MAX])
 {
@@ -543,7 +549,9 @@ static int find_nameless(const struct symbol_index *index, uint64_t fo, struct s
 
 	if (!extent)
 		return 0;
-	*ret = (struct symbol_frame){ .function = "", .file = "", .from_start = (uint32_t)(fo - extent->start) };
+	*ret = (struct symbol_frame){ .function = "",
+				      .file = "",
+				      .from_start = (uint32_t)(fo - extent->start) };
 	return 1;
 }
 

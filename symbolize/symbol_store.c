@@ -22,7 +22,8 @@ struct symbol_store {
 	struct open_index open[SYMBOL_STORE_OPEN_MAX];
 };
 
-int symbol_store_create(struct module_cache *cache, uint64_t budget_bytes, struct symbol_store **ret)
+int symbol_store_create(struct module_cache *cache, uint64_t budget_bytes,
+			struct symbol_store **ret)
 {
 	struct symbol_store *store = calloc(1, sizeof(*store));
 
@@ -64,8 +65,8 @@ static void make_room(struct symbol_store *store, uint64_t bytes)
 	}
 }
 
-static const struct symbol_index *add(struct symbol_store *store, uint64_t key, struct symbol_index *index,
-				      bool is_cached)
+static const struct symbol_index *add(struct symbol_store *store, uint64_t key,
+				      struct symbol_index *index, bool is_cached)
 {
 	size_t bytes;
 
@@ -129,7 +130,7 @@ int symbol_store_put_take(struct symbol_store *store, uint64_t key, struct symbo
 		close_at(store, i);
 		break;
 	}
-	/* A full disk only costs the next life the time to build it again. */
+	/* A full disk only costs the next process the time to build it again. */
 	if (store->cache && !module_cache_put(store->cache, key, MODULE_CACHE_SYMBOLS,
 					      (uint8_t)symbol_index_origins(index), image, bytes)) {
 		symbol_index_destroy(index);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The loop. One thread: unwind tables come first, then names that are asked for, then the result of the
- * builder; what takes long is in the builder's process. */
+/* The loop. One thread: unwind tables come first, then names that are asked for, then the result of
+ * the builder; what takes long is in the builder's process. */
 #include "symbolize/symbolizer.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define LONG_NS		      (300 * NS_PER_MS) /* of a builder: others need not wait for it any longer */
 #define PASSING_BYTES_MAX     (32u << 20)  /* of the files of one that passes it */
 
-/* ---- channels ------------------------------------------------------------------------------------ */
+/* ---- channels -------------------------------------------------------------------------------- */
 
 void symbolizer_lose_collector(struct symbolizer *s)
 {
@@ -37,7 +37,7 @@ void symbolizer_lose_server(struct symbolizer *s)
 		(void)close(s->server_fd);
 	s->server_fd = -1;
 	symbolizer_drop_names(s);
-	symbolizer_lose_fetcher(s); /* it lives in the server */
+	symbolizer_lose_fetcher(s); /* a thread of the server */
 }
 
 void symbolizer_lose_fetcher(struct symbolizer *s)
@@ -110,7 +110,7 @@ static int receive_some(struct symbolizer *s, int fd)
 	return 0;
 }
 
-/* ---- the builder --------------------------------------------------------------------------------- */
+/* ---- the builder ----------------------------------------------------------------------------- */
 
 static struct name_builder_job job_of(struct symbolizer *s, const struct name_module *module)
 {
@@ -124,8 +124,10 @@ static struct name_builder_job job_of(struct symbolizer *s, const struct name_mo
 					  .urgent = module->urgent };
 }
 
-/* The next module, and others that may share its child. Nobody who waits waits for others' files too. */
-static unsigned pick_jobs(struct symbolizer *s, uint64_t bytes_max, struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX])
+/* The next module, and others that may share its child. Nobody who waits waits for others' files
+ * too. */
+static unsigned pick_jobs(struct symbolizer *s, uint64_t bytes_max,
+			  struct name_builder_job jobs[NAME_BUILDER_JOBS_MAX])
 {
 	struct name_module *module;
 	uint64_t bytes = 0;
@@ -181,7 +183,8 @@ static void take_result(struct symbolizer *s, const struct name_builder_result *
 		if (rc < 0)
 			symbol_index_destroy(result->index);
 	}
-	if (module && rc == -EAGAIN) { /* another file may have killed its child, or its time was too short */
+	if (module &&
+	    rc == -EAGAIN) { /* another file may have killed its child, or its time was too short */
 		module->large = !module->shares;
 		module->shares = false;
 		name_modules_set_state(&s->modules, module, NAME_MODULE_QUEUED);
@@ -202,7 +205,8 @@ static void tell_missing(const struct name_module *module)
 	static struct log_limit limit = { .burst = 5 };
 
 	if (module->missing && log_allowed(&limit))
-		log_info("debug information names %s, which is not there: inlined functions and lines that only it has are missing",
+		log_info("debug information names %s, which is not there: inlined functions and "
+			 "lines that only it has are missing",
 			 module->missing->name);
 }
 
@@ -235,18 +239,20 @@ static bool is_building(const struct symbolizer *s)
 	return false;
 }
 
-/* One at a time; but nobody waits long for a file that is large, made to be, or waits for another one itself. */
+/* One at a time; but nobody waits long for a file that is large, made to be, or waits for another
+ * one itself. */
 static void start_builds(struct symbolizer *s)
 {
 	struct builder *first = &s->builders[0], *second = &s->builders[1];
 
 	if (name_builder_is_idle(&first->child))
 		start_build(s, first, false);
-	else if (name_builder_is_idle(&second->child) && clock_monotonic_ns() - first->started_ns > LONG_NS)
+	else if (name_builder_is_idle(&second->child) &&
+		 clock_monotonic_ns() - first->started_ns > LONG_NS)
 		start_build(s, second, true);
 }
 
-/* ---- loop ---------------------------------------------------------------------------------------- */
+/* ---- loop ------------------------------------------------------------------------------------ */
 
 enum {
 	POLL_CONTROL,
@@ -291,7 +297,8 @@ static int wait_for_events(const struct symbolizer *s, struct pollfd polls[POLL_
 	return count < 0 && errno != EINTR ? -errno : count < 0 ? 1 : count;
 }
 
-/* Names are asked for in bursts, hours apart: what the last one needed is opened again in milliseconds. */
+/* Names are asked for in bursts, hours apart: what the last one needed is opened again in
+ * milliseconds. */
 static void rest(struct symbolizer *s)
 {
 	symbol_store_rest(s->store);
@@ -402,6 +409,9 @@ int symbolizer_run(const struct symbolizer_options *options)
 		tell_failed(s, rc);
 	} else {
 		log_debug("sandbox parts in force: %#x", parts);
+		if (!(parts & SANDBOX_PART_LANDLOCK))
+			log_warn("this kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and lsm= that names it): "
+				 "the symbolizer's files are kept apart by its user and root directory alone");
 		rc = serve(s, options);
 	}
 	symbolizer_lose_collector(s);

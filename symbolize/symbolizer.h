@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symbolizer process: file descriptors in, unwind tables and names out. It opens nothing itself but
- * files below its cache folder; it has no capability, memory and CPU limits, and may be killed at any
- * time (names are then missing for at most 2 s). Protocol: agent/wire/control.h. */
+/* The symbolizer process: file descriptors in, unwind tables and names out. It opens nothing itself
+ * but files below its cache folder; it has no capability, memory and CPU limits, and may be killed
+ * at any time (names are then missing for at most 2 s). Protocol: agent/wire/control.h. */
 #ifndef PROFD_SYMBOLIZE_SYMBOLIZER_H
 #define PROFD_SYMBOLIZE_SYMBOLIZER_H
 

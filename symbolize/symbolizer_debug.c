@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the files with debug information come from: the collector opens what lies on the host, the server fetches
- * from debuginfod where that is configured. Modules ask for
- * their separate debug file; a builder asks for what that names in turn (split DWARF, dwz). */
+/* Gets files with debug information. The collector opens files of the host; the server fetches from
+ * debuginfod where that is configured. Modules ask for their separate debug file. A builder asks
+ * for the files that the debug file names in turn (split DWARF, dwz). */
 #include <errno.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
+#include "agent/wire/module_key.h"
 #include "symbolize/module_facts.h"
 #include "symbolize/symbolizer_internal.h"
 
@@ -15,8 +16,8 @@
 #define FOUND_SHIFT_MAX 6 /* 64 times as long as after the first */
 #define SILENT_MAX	2 /* questions of one builder that nobody answered in time: no more are asked */
 
-/* Go's pclntab has all names and lines, and is in the file alone: a debug file that comes when that is closed would put
- * other names in their place. */
+/* Go's pclntab has all names and lines, and is in the file alone: a debug file that comes when that
+ * is closed would put other names in their place. */
 #define COMPLETE (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_GOPCLNTAB)
 
 bool symbolizer_is_complete(unsigned origins)
@@ -24,9 +25,18 @@ bool symbolizer_is_complete(unsigned origins)
 	return origins & COMPLETE && !(origins & SYMBOL_ORIGIN_PARTIAL);
 }
 
-/* ---- a module's debug file ----------------------------------------------------------------------- */
+/* A process chooses where debug files are looked for: in its root, beside its files. What a user
+ * put there says names of that user's files only. */
+static bool may_speak_for(uint64_t voucher, const struct name_module *module)
+{
+	return voucher == MODULE_VOUCHER_ROOT ||
+	       (voucher == module->voucher && voucher != MODULE_VOUCHER_CONTENT);
+}
 
-static void fill_want(struct symbolizer *s, const struct name_module *module, struct control_debug_want *ret)
+/* ---- a module's debug file ------------------------------------------------------------------- */
+
+static void fill_want(struct symbolizer *s, const struct name_module *module,
+		      struct control_debug_want *ret)
 {
 	*ret = (struct control_debug_want){
 		.head = { .kind = CONTROL_DEBUG_WANT,
@@ -44,7 +54,7 @@ bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module)
 	struct control_debug_want want;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	/* Of a module of the past there is nothing but its build-id to go by. */
+	/* A module of the past is known by its build-id only. */
 	if (s->collector_fd < 0 || !module->skeleton ||
 	    (!module->identity.build_id_len &&
 	     (!module->identity.debug_link[0] || !module->index_request)) ||
@@ -63,8 +73,9 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	struct control_debug_want want;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton || !module->identity.build_id_len ||
-	    !module->debug_asked_ns || symbolizer_is_complete(module->origins) || module->fetched_in_vain ||
+	if (s->fetch_fd < 0 || module->fetching || !module->looked_at || !module->skeleton ||
+	    !module->identity.build_id_len || !module->debug_asked_ns ||
+	    symbolizer_is_complete(module->origins) || module->fetched_in_vain ||
 	    (module->fetch_asked_ns && now_ns - module->fetch_asked_ns < s->debug_again_ns))
 		return;
 	fill_want(s, module, &want);
@@ -75,11 +86,13 @@ static void fetch(struct symbolizer *s, struct name_module *module)
 	module->fetching = true;
 }
 
-/* A file without DWARF, or for another build, is no better than it was: reading it again whenever somebody looks would cost
- * a child each time. With the module's own file it counts, for its symbols. */
+/* A file without DWARF, or for another build, is no better than it was: reading it again whenever
+ * somebody looks would cost a child each time. With the module's own file it counts, for its
+ * symbols. */
 static bool is_useless(const struct name_module *module, int fd)
 {
-	return module->fd < 0 && module->useless_debug && module->useless_debug == name_modules_debug_identity(fd);
+	return module->fd < 0 && module->useless_debug &&
+	       module->useless_debug == name_modules_debug_identity(fd);
 }
 
 void symbolizer_judge_debug(struct name_module *module)
@@ -111,16 +124,16 @@ static bool ask_for_missing(struct symbolizer *s, const struct name_module *modu
 	return channel_send(s->collector_fd, &want, sizeof(want), NULL, 0) == 0;
 }
 
-/* If it is there now the names are built again, from the module's file or its debug file, which are wanted for that:
- * of files that come one by one less and less often. */
-static void on_missing(struct symbolizer *s, struct name_module *module, const struct control_debug *answer)
+/* If it is there now the names are built again, from the module's file or its debug file, which are
+ * wanted for that: of files that come one by one less and less often. */
+static void on_missing(struct symbolizer *s, struct name_module *module, int status)
 {
-	if (answer->status && module->asked_package) {
+	if (status && module->asked_package) {
 		module->asked_package = false;
 		if (ask_for_missing(s, module))
 			return;
 	}
-	if (!answer->status) {
+	if (!status) {
 		cleanup_free_fn(&module->missing);
 		module->missing = NULL;
 		module->found_ns = clock_monotonic_ns();
@@ -136,14 +149,17 @@ static void on_missing(struct symbolizer *s, struct name_module *module, const s
 static void on_module_debug(struct symbolizer *s, const struct control_debug *answer)
 {
 	struct name_module *module = name_modules_at(&s->modules, answer->head.request - 1);
+	int status = answer->status;
 
 	if (!module || module->state != NAME_MODULE_WAITING)
 		return;
+	if (!answer->status && !may_speak_for(answer->voucher, module))
+		status = -EACCES;
 	if (module->asked_missing) {
-		on_missing(s, module, answer);
+		on_missing(s, module, status);
 		return;
 	}
-	if (!answer->status && !is_useless(module, s->message.fds[0]))
+	if (!status && !is_useless(module, s->message.fds[0]))
 		name_modules_set_debug_take(module, take_fd(&s->message.fds[0]), false);
 	else
 		fetch(s, module);
@@ -153,8 +169,8 @@ static void on_module_debug(struct symbolizer *s, const struct control_debug *an
 									 : NAME_MODULE_IDLE);
 }
 
-/* That it is this module's file, and not another's whose place this one has taken, is checked by build-id when it
- * is read. */
+/* That it is this module's file, and not another's whose place this one has taken, is checked by
+ * build-id when it is read. */
 static void on_module_fetched(struct symbolizer *s, const struct control_debug *answer)
 {
 	struct name_module *module = name_modules_at(&s->modules, answer->head.request - 1);
@@ -200,8 +216,9 @@ static bool want_file(struct symbolizer *s, struct name_module *module)
 	return true;
 }
 
-/* It was damaged, or another version's, or has made room for others. Its file was closed when it was built: as of those
- * whose names come later it is wanted again. What cannot be kept is not built all the time. */
+/* It was damaged, or another version's, or has made room for others. Its file was closed when it
+ * was built: as of those whose names come later it is wanted again. What cannot be kept is not
+ * built all the time. */
 void symbolizer_miss_index(struct symbolizer *s, struct name_module *module)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -263,12 +280,13 @@ struct name_module *symbolizer_recall(struct symbolizer *s, uint64_t key)
 	module->origins = origins;
 	module->identity = facts.identity;
 	module->size_bytes = facts.size_bytes;
+	module->voucher = facts.voucher;
 	module->skeleton = facts.skeleton;
 	module->skeleton_len = facts.skeleton_len;
 	return module;
 }
 
-/* ---- a builder's questions ----------------------------------------------------------------------- */
+/* ---- a builder's questions ------------------------------------------------------------------- */
 
 /* A package may be missing where the files are. */
 static void note_missing(struct builder *b)
@@ -276,8 +294,8 @@ static void note_missing(struct builder *b)
 	const struct control_debug_want *want = &b->want;
 	size_t len = strnlen(want->name, sizeof(want->name));
 
-	if (b->missing || (want->kind != DEBUG_ALT && want->kind != DEBUG_SPLIT) || len == sizeof(want->name) ||
-	    want->build_id_len > sizeof(b->missing->build_id))
+	if (b->missing || (want->kind != DEBUG_ALT && want->kind != DEBUG_SPLIT) ||
+	    len == sizeof(want->name) || want->build_id_len > sizeof(b->missing->build_id))
 		return;
 	b->missing = calloc(1, sizeof(*b->missing) + len + 1);
 	if (!b->missing)
@@ -304,13 +322,14 @@ static void answer_builder(struct builder *b, int status, int fd)
 }
 
 /* The module that the builder is at. Of several none: their files name no others. */
-static const struct name_module *module_of_builder(const struct symbolizer *s, const struct builder *b)
+static const struct name_module *module_of_builder(const struct symbolizer *s,
+						   const struct builder *b)
 {
 	return b->child.count == 1 ? name_modules_find(&s->modules, b->child.keys[0]) : NULL;
 }
 
-/* Its words are not trusted more than the files it reads: only the kinds it may ask for are passed on, about
- * the module that it builds. */
+/* Its words are not trusted more than the files it reads: only the kinds it may ask for are passed
+ * on, about the module that it builds. */
 static int pass_on(struct symbolizer *s, struct builder *b, const struct control_debug_want *asked)
 {
 	const struct name_module *module = module_of_builder(s, b);
@@ -368,7 +387,8 @@ void symbolizer_answer_late_questions(struct symbolizer *s, uint64_t now_ns)
 	}
 }
 
-/* The host has no such file. What dwz moved away is fetched if the module's debug file might be, too. */
+/* The host has no such file. What dwz moved away is fetched if the module's debug file might be,
+ * too. */
 static bool fetch_instead(struct symbolizer *s, struct builder *b)
 {
 	const struct name_module *module = module_of_builder(s, b);
@@ -383,7 +403,9 @@ static bool fetch_instead(struct symbolizer *s, struct builder *b)
 
 static void on_answer(struct symbolizer *s, const struct control_debug *answer, bool is_fetched)
 {
+	const struct name_module *module;
 	struct builder *b = NULL;
+	int status = answer->status;
 
 	for (size_t i = 0; i < SYMBOLIZER_BUILDERS && !b; i++)
 		if (s->builders[i].asked_ns && s->builders[i].request == answer->head.request)
@@ -391,9 +413,12 @@ static void on_answer(struct symbolizer *s, const struct control_debug *answer, 
 	if (!b || b->is_fetched != is_fetched)
 		return;
 	b->silent = 0;
-	if (answer->status && !is_fetched && fetch_instead(s, b))
+	module = module_of_builder(s, b);
+	if (!is_fetched && (!module || !may_speak_for(answer->voucher, module)))
+		status = -EACCES;
+	if (status && !is_fetched && fetch_instead(s, b))
 		return;
-	answer_builder(b, answer->status ? -ENOENT : 0, s->message.fds[0]);
+	answer_builder(b, status ? -ENOENT : 0, s->message.fds[0]);
 }
 
 static bool is_whole(const struct symbolizer *s, const struct control_debug *answer)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CONTROL_INDEX: what a file is and its unwind table, answered at once; its names are left to the builder. */
+/* CONTROL_INDEX: what a file is and its unwind table, answered at once; its names are left to the
+ * builder. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,6 +16,9 @@
 #include "symbolize/cfi_rows.h"
 #include "symbolize/elf_runtime.h"
 #include "symbolize/module_facts.h"
+#include "symbolize/runtime_cpython.h"
+#include "symbolize/runtime_hotspot.h"
+#include "symbolize/runtime_v8.h"
 #include "symbolize/sandbox.h"
 #include "symbolize/symbolizer_internal.h"
 
@@ -25,7 +29,7 @@
 #define CACHED_BYTES_MIN (8u << 10) /* a smaller table is built as fast as it is read */
 #define ORIGINS_BETTER (SYMBOL_ORIGIN_DWARF | SYMBOL_ORIGIN_SYMTAB)
 
-/* ---- unwind tables ------------------------------------------------------------------------------- */
+/* ---- unwind tables --------------------------------------------------------------------------- */
 
 /* The cached file itself goes to the collector: it is read-only for all who have it. */
 static int table_from_cache(struct symbolizer *s, struct control_indexed *answer)
@@ -93,10 +97,10 @@ static int table_from_file(const struct elf_file *file, struct control_indexed *
 	return fd;
 }
 
-/* ---- names to come ------------------------------------------------------------------------------- */
+/* ---- names to come --------------------------------------------------------------------------- */
 
-/* Is what the file itself says more than the index that we have? A stripped and a full file share one
- * build-id; files that it names may be there by now. */
+/* Is what the file itself says more than the index that we have? A stripped and a full file share
+ * one build-id; files that it names may be there by now. */
 static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
 {
 	if (origins & SYMBOL_ORIGIN_DWARF && !(origins & SYMBOL_ORIGIN_PARTIAL))
@@ -106,8 +110,9 @@ static bool index_is_poorer(uint8_t origins, const struct elf_file *file)
 	return elf_file_has_symtab(file) && !(origins & ORIGINS_BETTER);
 }
 
-/* Files that nobody but root can write, and without debug information, are read by one child together. What it is
- * made to say by a hostile file could be names of the others, so such a file has a child of its own. */
+/* Files that nobody but root can write, and without debug information, are read by one child
+ * together. What it is made to say by a hostile file could be names of the others, so such a file
+ * has a child of its own. */
 static bool may_share_builder(const struct elf_file *file)
 {
 	struct stat st;
@@ -116,12 +121,13 @@ static bool may_share_builder(const struct elf_file *file)
 	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* Remembers the module and, if its names are not known as well as @file knows them, keeps @fd_take for the
- * builder, unless they are wanted @later, if ever: most files of a host are never looked at. */
-static void expect_names(struct symbolizer *s, const struct control_indexed *answer,
-			 const struct elf_file *file, int fd_take, bool later)
+/* Remembers the module and, if its names are not known as well as @file knows them, keeps the file
+ * open for the builder, unless they are wanted later, if ever: most files of a host are never
+ * looked at. */
+static void expect_names(struct symbolizer *s, const struct control_index *request,
+			 const struct control_indexed *answer, const struct elf_file *file)
 {
-	cleanup_close int fd = fd_take;
+	cleanup_close int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
 	struct name_module *module;
 	uint8_t origins = 0;
 	bool known;
@@ -133,22 +139,24 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 		(s->cache && module_cache_has(s->cache, answer->key, MODULE_CACHE_SYMBOLS, &origins));
 	if (!module->origins)
 		module->origins = origins;
-	/* What was missing in this life is looked for by itself. */
+	/* Parts that this process found missing are looked for again by themselves. */
 	origins = module->missing ? (uint8_t)(module->origins & ~SYMBOL_ORIGIN_PARTIAL) : module->origins;
 	known = known && !index_is_poorer(origins, file);
-	if (later && !known && module->state == NAME_MODULE_IDLE) {
+	if (request->names_later && !known && module->state == NAME_MODULE_IDLE) {
 		module->later = true;
 		return;
 	}
 	symbolizer_has_file(s, module);
 	module->identity = file->identity;
+	module->voucher = request->voucher;
 	module->size_bytes = file->size_bytes;
-	module->shares = may_share_builder(file);
+	module->shares = module->voucher == MODULE_VOUCHER_ROOT && may_share_builder(file);
 	if (!module->skeleton)
 		(void)!elf_file_skeleton(file, &module->skeleton, &module->skeleton_len);
 	if (!elf_file_has_dwarf(file))
 		module_facts_keep(s->cache, answer->key,
 				  &(struct module_facts){ .identity = module->identity,
+							  .voucher = module->voucher,
 							  .size_bytes = module->size_bytes,
 							  .skeleton = module->skeleton,
 							  .skeleton_len = module->skeleton_len });
@@ -164,7 +172,7 @@ static void expect_names(struct symbolizer *s, const struct control_indexed *ans
 				       : NAME_MODULE_QUEUED);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void describe(const struct elf_file *file, struct control_indexed *answer)
 {
@@ -177,6 +185,28 @@ static void describe(const struct elf_file *file, struct control_indexed *answer
 	answer->runtime = elf_runtime_of(file);
 	if (answer->runtime & FEED_PROC_GO)
 		answer->flags |= INDEXED_GO;
+	if (answer->runtime & FEED_PROC_PYTHON) {
+		int rc = runtime_cpython_load(file, &answer->script);
+
+		if (rc < 0)
+			log_debug("no frames of this Python: %s", strerror(-rc));
+	}
+	if (answer->runtime & FEED_PROC_JVM) {
+		int rc = runtime_hotspot_load(file, &answer->script);
+
+		if (rc < 0)
+			log_debug("no frames of this Java virtual machine: %s", strerror(-rc));
+	}
+	if (answer->runtime & FEED_PROC_NODE) {
+		int rc = runtime_v8_load(file, &answer->script);
+
+		if (rc < 0)
+			log_debug("no frames of this V8: %s", strerror(-rc));
+		else if (answer->script.v8.refused == SCRIPT_V8_COMPRESSED)
+			answer->runtime |= FEED_PROC_V8_COMPRESSED;
+		else if (answer->script.v8.refused)
+			answer->runtime |= FEED_PROC_V8_UNDESCRIBED;
+	}
 	if (elf_file_has_symtab(file))
 		answer->flags |= INDEXED_SYMBOLS;
 	if (elf_file_has_dwarf(file))
@@ -205,7 +235,7 @@ static void index_elf(struct symbolizer *s, const struct control_index *request,
 	if (rc < 0)
 		(void)close(fd_take);
 	else
-		rc = elf_file_key(file, &answer->key);
+		rc = elf_file_key(file, request->voucher, &answer->key);
 	answer->status = rc;
 	if (rc < 0) {
 		send_indexed(s, answer, -1);
@@ -224,7 +254,7 @@ static void index_elf(struct symbolizer *s, const struct control_index *request,
 					answer->flags & INDEXED_FP ? TABLE_TAG_FP : 0, table.image,
 					table.image_bytes);
 	cfi_table_deinit(&table);
-	expect_names(s, answer, file, fcntl(file->fd, F_DUPFD_CLOEXEC, 0), request->names_later);
+	expect_names(s, request, answer, file);
 }
 
 static bool same_image(const struct symbol_index *a, const struct symbol_index *b)
@@ -235,9 +265,10 @@ static bool same_image(const struct symbol_index *a, const struct symbol_index *
 	return a_bytes == b_bytes && memcmp(a_image, b_image, a_bytes) == 0;
 }
 
-/* Names of the kernel, of what it has loaded at this moment, and of what @former (or NULL) knew. @key: 0 = what they
- * hash to. 1 = there are new ones. */
-static int read_kernel(struct symbolizer *s, int fd, const struct symbol_index *former, uint64_t *key)
+/* Names of the kernel, of what it has loaded at this moment, and of what @former (or NULL) knew.
+ * @key: 0 = what they hash to. 1 = there are new ones. */
+static int read_kernel(struct symbolizer *s, int fd, const struct symbol_index *former,
+		       uint64_t *key)
 {
 	struct symbol_index *index = NULL;
 	struct name_module *module;
@@ -265,7 +296,8 @@ static int read_kernel(struct symbolizer *s, int fd, const struct symbol_index *
 	return rc < 0 ? rc : 1;
 }
 
-/* Does one of @offsets have no name, or that of a module or BPF program, whose place another may have by now? */
+/* Does one of @offsets have no name, or that of a module or BPF program, whose place another may
+ * have by now? */
 static bool is_doubtful(const struct symbol_index *index, const uint64_t *offsets, size_t count)
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
@@ -280,13 +312,16 @@ static bool is_doubtful(const struct symbol_index *index, const uint64_t *offset
 }
 
 /* Before anybody has asked, and then less and less often where nothing changes. */
-static bool is_due(const struct symbolizer *s, const struct symbol_index *index, const uint64_t *offsets, size_t count)
+static bool is_due(const struct symbolizer *s, const struct symbol_index *index,
+		   const uint64_t *offsets, size_t count)
 {
 	return !s->kernel.read_ns || !index ||
-	       (clock_monotonic_ns() - s->kernel.read_ns >= s->kernel.wait_ns && is_doubtful(index, offsets, count));
+	       (clock_monotonic_ns() - s->kernel.read_ns >= s->kernel.wait_ns &&
+		is_doubtful(index, offsets, count));
 }
 
-void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets, size_t count)
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets,
+			    size_t count)
 {
 	const struct symbol_index *former;
 	int rc;
@@ -297,7 +332,7 @@ void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *
 	if (!is_due(s, former, offsets, count))
 		return;
 	sandbox_guard_begin(SYMBOLIZER_INDEX_WALL_S);
-	/* What the cache has of another boot's modules is of other addresses. */
+	/* The cache may hold modules of another boot, at other addresses. */
 	rc = read_kernel(s, s->kernel.fd, s->kernel.read_ns ? former : NULL, &key);
 	sandbox_guard_end();
 	s->kernel.read_ns = clock_monotonic_ns();
@@ -311,8 +346,9 @@ void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *
 	s->kernel.fd = -1;
 }
 
-/* The kernel writes the text for us, 40 ms of work: when somebody asks for the first name, and for one that it does not
- * have. Names change with every boot and module: those in the cache do not count. Without a build-id they are the identity. */
+/* The kernel writes the text for us, 40 ms of work: when somebody asks for the first name, and for
+ * one that it does not have. Names change with every boot and module: those in the cache do not
+ * count. Without a build-id they are the identity. */
 static void index_kernel(struct symbolizer *s, const struct control_index *request,
 			 struct control_indexed *answer, int fd_take)
 {
@@ -337,7 +373,7 @@ static void index_kernel(struct symbolizer *s, const struct control_index *reque
 	send_indexed(s, answer, -1);
 }
 
-/* What a runtime writes about its code grows: the descriptor is kept and read on when names are asked for. */
+/* A runtime's map file grows: the descriptor is kept, and read on when names are asked for. */
 static void index_jit(struct symbolizer *s, const struct control_index *request,
 		      struct control_indexed *answer, int fd_take)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Private to symbolizer*.c: the process's state. symbolizer.c has the loop and the channels,
- * symbolizer_index.c the collector's requests, symbolizer_names.c the server's, symbolizer_debug.c looks for
- * files with debug information. */
+ * symbolizer_index.c the collector's requests, symbolizer_names.c the server's, symbolizer_debug.c
+ * looks for files with debug information. */
 #ifndef PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
 #define PROFD_SYMBOLIZE_SYMBOLIZER_INTERNAL_H
 
@@ -18,14 +18,17 @@
 #define SYMBOLIZER_INDEX_WALL_S	  10		   /* of one CONTROL_INDEX, before the process dies of it */
 #define SYMBOLIZER_DEBUG_WAIT_NS  (2 * NS_PER_S)   /* for the collector to find a debug file */
 #define SYMBOLIZER_FETCH_WAIT_NS  (45 * NS_PER_S)  /* of a builder for the fetcher */
-#define SYMBOLIZER_DEBUG_AGAIN_NS (5 * NS_PER_S)  /* default of symbolizer_options.debug_again_ns: less than
-						     * after what the server asks again */
-#define SYMBOLIZER_LOST_AGAIN_NS  (300 * NS_PER_S) /* between two times that one module's lost index is built again */
+#define SYMBOLIZER_DEBUG_AGAIN_NS                                                                  \
+	(5 * NS_PER_S) /* default of symbolizer_options.debug_again_ns: less than                  \
+			* after what the server asks again */
+#define SYMBOLIZER_LOST_AGAIN_NS                                                                   \
+	(300 * NS_PER_S) /* between two times that one module's lost index is built again */
 #define SYMBOLIZER_BUILDERS	  2
-#define SYMBOLIZER_NAMES_WAIT_NS  (1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
+#define SYMBOLIZER_NAMES_WAIT_NS                                                                   \
+	(1200 * NS_PER_MS) /* for names being built; the server waits 2 s */
 
-/* A builder, and the file that it asks for. The first one takes any file; the second one passes it when it is long at
- * its work: small files only, and only briefly. */
+/* A builder, and the file that it asks for. The first one takes any file; the second one passes it
+ * when it is long at its work: small files only, and only briefly. */
 struct builder {
 	struct name_builder child;
 	uint64_t started_ns; /* monotonic */
@@ -81,15 +84,19 @@ void symbolizer_lose_fetcher(struct symbolizer *s);
 
 /* One message of the collector in s->message; its descriptors are taken or closed by the caller. */
 void symbolizer_on_index(struct symbolizer *s);
-/* Reads the kernel's names if they are those of @key and were not read yet, or may have changed where @offsets are. */
-void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets, size_t count);
+/* Reads the kernel's names if they are those of @key and were not read yet, or may have changed
+ * where @offsets are. */
+void symbolizer_read_kernel(struct symbolizer *s, uint64_t key, const uint64_t *offsets,
+			    size_t count);
 void symbolizer_on_debug(struct symbolizer *s);
 
-/* symbolizer_debug.c. Is there nothing that would make names of these origins (bits of enum symbol_origin) better? */
+/* symbolizer_debug.c. Is there nothing that would make names of these origins (bits of enum
+ * symbol_origin) better? */
 bool symbolizer_is_complete(unsigned origins);
 /* Asks for @module's debug file if that is worth it now; true if it was asked. */
 bool symbolizer_want_debug(struct symbolizer *s, struct name_module *module);
-/* A debug file may have been installed since: asked for while somebody looks at the module (may be NULL). */
+/* A debug file may have been installed since: asked for while somebody looks at the module (may be
+ * NULL). */
 void symbolizer_look_for_debug(struct symbolizer *s, struct name_module *module);
 /* There is no index of @module (may be NULL): if there was one, it is built again. */
 void symbolizer_miss_index(struct symbolizer *s, struct name_module *module);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CONTROL_NAMES: answered in the order of the requests, each in as many messages as it takes. A request for a
- * module whose names are just being built waits a little, and only once in a while: nobody gets to see a page
- * sooner by our waiting for every module in turn. */
+/* CONTROL_NAMES: answered in the order of the requests, each in as many messages as it takes. A
+ * request for a module whose names are just being built waits a little, and only once in a while:
+ * nobody gets to see a page sooner by our waiting for every module in turn. */
 #include <errno.h>
 #include <string.h>
 
@@ -64,7 +64,7 @@ void symbolizer_on_names(struct symbolizer *s)
 	s->names_count++;
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------ */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 static bool put(struct payload *p, const void *data, size_t len)
 {
@@ -90,7 +90,8 @@ static bool put_text(struct payload *p, const char *text, size_t max)
 	return put(p, &stored, sizeof(stored)) && put(p, text, len);
 }
 
-/* A part of a symbol is the name of nothing, and where room is short the shown name is what counts. */
+/* A part of a symbol is the name of nothing, and where room is short the shown name is what counts.
+ */
 static const char *symbol_of(const struct symbol_frame *frame, size_t name_max)
 {
 	return frame->symbol && name_max == NAME_BYTES_MAX && strlen(frame->symbol) <= name_max
@@ -98,14 +99,15 @@ static const char *symbol_of(const struct symbol_frame *frame, size_t name_max)
 		       : "";
 }
 
-/* What a frame's line of start carries besides: no source has so many lines. */
+/* Flags share a word with a frame's first line, since no source has so many lines. */
 static uint32_t start_line_of(const struct symbol_frame *frame, bool changes)
 {
-	return (frame->start_line & ~(NAMED_WRAPPER | NAMED_CHANGES)) | (frame->is_wrapper ? NAMED_WRAPPER : 0) |
-	       (changes ? NAMED_CHANGES : 0);
+	return (frame->start_line & ~(NAMED_WRAPPER | NAMED_CHANGES)) |
+	       (frame->is_wrapper ? NAMED_WRAPPER : 0) | (changes ? NAMED_CHANGES : 0);
 }
 
-static bool put_frames(struct payload *p, const struct symbol_frame *frames, uint16_t count, bool changes, size_t name_max)
+static bool put_frames(struct payload *p, const struct symbol_frame *frames, uint16_t count,
+		       bool changes, size_t name_max)
 {
 	if (!put(p, &count, sizeof(count)))
 		return false;
@@ -120,7 +122,7 @@ static bool put_frames(struct payload *p, const struct symbol_frame *frames, uin
 	return true;
 }
 
-/* Where the names of a module come from: at most one of them. */
+/* The source of a module's names: at most one of these. */
 struct names_origin {
 	const struct symbol_index *index;
 	struct jit_process *jit;
@@ -152,7 +154,8 @@ static bool is_loaded_later(const struct names_origin *origin, const struct symb
 }
 
 /* Names of one offset; all or nothing. False: the message is full. */
-static bool put_offset(struct payload *p, const struct names_origin *origin, uint64_t offset, bool first)
+static bool put_offset(struct payload *p, const struct names_origin *origin, uint64_t offset,
+		       bool first)
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	struct payload before = *p;
@@ -180,8 +183,10 @@ static uint32_t state_of(const struct names_origin *origin, const struct name_mo
 	return module && module->state != NAME_MODULE_IDLE ? NAMES_COMING : NAMES_MAY_IMPROVE;
 }
 
-/* Sends the next message of the front request. 0 = sent, -EAGAIN the server's queue is full, -EPIPE. */
-static int send_some(struct symbolizer *s, const struct names_origin *origin, uint32_t state, int status)
+/* Sends the next message of the front request. 0 = sent, -EAGAIN the server's queue is full,
+ * -EPIPE. */
+static int send_some(struct symbolizer *s, const struct names_origin *origin, uint32_t state,
+		     int status)
 {
 	struct names_request *r = front(s);
 	struct control_named *named = (void *)s->answer;
@@ -207,7 +212,7 @@ static int send_some(struct symbolizer *s, const struct names_origin *origin, ui
 	return 0;
 }
 
-/* ---- serving ------------------------------------------------------------------------------------- */
+/* ---- serving --------------------------------------------------------------------------------- */
 
 /* Should the front request wait for its module's names? */
 static bool must_wait(struct symbolizer *s, struct name_module *module)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing byte buffer for output, with a sticky error: writers append without checking and the owner
- * looks at buf->error once at the end. Not thread-safe. */
+/* A growing byte buffer for output, with a sticky error: writers append without checking and the
+ * owner looks at buf->error once at the end. Not thread-safe. */
 #ifndef PROFD_BASE_BUF_H
 #define PROFD_BASE_BUF_H
 
@@ -9,7 +9,7 @@
 
 #include "agent/base/cleanup.h"
 
-/* Where a buffer's bytes go piece by piece, so that what is written need not fit in memory. */
+/* The receiver of a buffer's bytes piece by piece, so that the output need not fit in memory. */
 struct buf_sink {
 	/* Takes all that is held, in order; a negative errno becomes the buffer's error. */
 	int (*take)(struct buf_sink *sink, const void *data, size_t len);

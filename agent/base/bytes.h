@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds-checked cursor over untrusted bytes. A read beyond the end sets @failed, returns zero and leaves
- * the cursor at the end: parsers read a group of fields and test once. Little-endian. Pure. */
+/* Bounds-checked cursor over untrusted bytes. A read beyond the end sets @failed, returns zero and
+ * leaves the cursor at the end: parsers read a group of fields and test once. Little-endian. Pure.
+ */
 #ifndef PROFD_BASE_BYTES_H
 #define PROFD_BASE_BYTES_H
 
@@ -67,8 +68,8 @@ static inline uint64_t bytes_varint(struct bytes *b)
 	*b = copy;
 	return value;
 }
-/* A number of things of at least @min_bytes each that follow; 0 and failed where so many cannot be there, so that nothing
- * is allocated for them. */
+/* A number of things of at least @min_bytes each that follow; 0 and failed where so many cannot be
+ * there, so that nothing is allocated for them. */
 static inline uint32_t bytes_count(struct bytes *b, size_t min_bytes)
 {
 	uint64_t count = bytes_varint(b);

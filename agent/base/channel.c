@@ -103,7 +103,8 @@ static void take_descriptors(struct msghdr *msg, struct channel_message *message
 	}
 }
 
-/* Descriptors of the next message, which stays in the queue. Its length, 0 = the peer is gone, or -errno. */
+/* Descriptors of the next message, which stays in the queue. Its length, 0 = the peer is gone, or
+ * -errno. */
 static ssize_t peek_descriptors(int fd, struct channel_message *message, bool *ret_all)
 {
 	struct iovec nothing = { 0 };
@@ -128,7 +129,8 @@ static ssize_t peek_descriptors(int fd, struct channel_message *message, bool *r
 	return len;
 }
 
-/* The kernel drops what does not fit below the limit of open files, and the message with it would be gone. */
+/* The kernel drops what does not fit below the limit of open files, and the message with it would
+ * be gone. */
 static int wait_for_descriptors(struct channel_message *message)
 {
 	static struct log_limit limit = { .burst = 1 };

@@ -85,7 +85,8 @@ uint32_t channel_slot_number(struct channel_slot *slot)
 	return slot->request;
 }
 
-int channel_slot_receive(struct channel_slot *slot, uint64_t until_ns, struct channel_message *message)
+int channel_slot_receive(struct channel_slot *slot, uint64_t until_ns,
+			 struct channel_message *message)
 {
 	for (;;) {
 		int rc = channel_receive(slot->fd, message);

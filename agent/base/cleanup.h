@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ownership by scope: a local marked with one of these is released when its scope ends, unless it
- * was handed over with take_ptr() or take_fd(). Every owning local in the project uses them, so that
- * an early `return -E…` is always right. Pointers start as NULL, descriptors as -1. */
+ * was handed over with take_ptr() or take_fd(). Every owning local in the project uses them, so
+ * that an early `return -E…` is always right. Pointers start as NULL, descriptors as -1. */
 #ifndef PROFD_BASE_CLEANUP_H
 #define PROFD_BASE_CLEANUP_H
 

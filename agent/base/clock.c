@@ -124,7 +124,7 @@ static int days_of_month(int year, int month)
 	return days[month - 1] + (month == 2 && leap);
 }
 
-/* What lies so far ahead that stores, which keep times as signed numbers, do not know it is as far as they do. */
+/* Stores keep times as signed numbers: a time beyond them is the last one that they have. */
 static uint64_t to_ns(uint64_t seconds, uint64_t fraction_ns)
 {
 	return seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S + fraction_ns : INT64_MAX;
@@ -141,7 +141,7 @@ int clock_parse_rfc3339(const char *text, uint64_t *ret_ns)
 		*ret_ns = to_ns(unix_seconds, 0);
 		return 0;
 	}
-	if (take_number(&text, 4, 1970, 2500, &year) || take_char(&text, "-") ||
+	if (take_number(&text, 4, 1970, 9999, &year) || take_char(&text, "-") ||
 	    take_number(&text, 2, 1, 12, &month) || take_char(&text, "-") ||
 	    take_number(&text, 2, 1, days_of_month(year, month), &tm.tm_mday) ||
 	    take_char(&text, "Tt ") || take_number(&text, 2, 0, 23, &tm.tm_hour) ||

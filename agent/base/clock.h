@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clocks. Samples carry CLOCK_MONOTONIC; process starts are CLOCK_BOOTTIME (task->start_boottime);
- * people read CLOCK_REALTIME. A struct clock_triple, read at one instant, converts between them; one is
- * stored with every flush so that suspends are gaps and clock steps never reorder data. */
+ * people read CLOCK_REALTIME. A struct clock_triple, read at one instant, converts between them;
+ * one is stored with every flush so that suspends are gaps and clock steps never reorder data. */
 #ifndef PROFD_BASE_CLOCK_H
 #define PROFD_BASE_CLOCK_H
 
@@ -32,8 +32,8 @@ int64_t clock_set_ns(const struct clock_triple *from, const struct clock_triple 
 #define CLOCK_RFC3339_SIZE 25
 void clock_format_rfc3339(uint64_t realtime_ns, char out[CLOCK_RFC3339_SIZE]);
 
-/* Parses RFC 3339 with `Z` or a numeric offset, fraction optional, also a bare Unix time in seconds.
- * -EINVAL if anything else; @ret_ns untouched then. */
+/* Parses RFC 3339 with `Z` or a numeric offset, fraction optional, also a bare Unix time in
+ * seconds. -EINVAL if anything else; @ret_ns untouched then. */
 int clock_parse_rfc3339(const char *text, uint64_t *ret_ns) __attribute__((warn_unused_result));
 
 /* Sleeps on CLOCK_MONOTONIC, restarted after signals. */

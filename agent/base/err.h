@@ -9,7 +9,7 @@
 
 struct err {
 	int code;	      /* positive errno, 0 = nothing reported */
-	const char *word;     /* contract.md section 8 `error_code`, a string literal; NULL = by errno */
+	const char *word;     /* the API's `error_code`, a string literal; NULL = by errno */
 	char field[64];	      /* name of the offending field or key, "" if none */
 	char text[384];	      /* one sentence: what failed and the remedy; no trailing newline */
 	unsigned retry_after_s; /* seconds, 0 = no hint */

@@ -17,8 +17,9 @@ static inline uint64_t hash_mix64(uint64_t x)
 	return x;
 }
 
-/* One hash of @seed and @value, in this order: for each of them a bijection of the other. Both may be anything, also small
- * numbers that grow together: what is identified by this alone (a process by pid and start) is not to meet another. */
+/* One hash of @seed and @value, in this order: for each of them a bijection of the other. Both may
+ * be anything, also small numbers that grow together: what is identified by this alone (a process
+ * by pid and start) is not to meet another. */
 static inline uint64_t hash_combine(uint64_t seed, uint64_t value)
 {
 	return hash_mix64(hash_mix64(seed) + value + 0x9e3779b97f4a7c15ull);

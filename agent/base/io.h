@@ -9,7 +9,8 @@
 
 #include "agent/base/cleanup.h"
 
-/* Reads a whole small file below directory @dirfd (AT_FDCWD allowed) into a new NUL-terminated buffer.
+/* Reads a whole small file below directory @dirfd (AT_FDCWD allowed) into a new NUL-terminated
+ * buffer.
  * @max   largest accepted size in bytes; more is -EFBIG
  * @ret   owned by the caller (free)
  * Works for /proc files, whose size reads as 0. Errors: negative errno of open and read. */
@@ -25,11 +26,13 @@ int io_read_exact(int fd, void *buf, size_t len) must_use;
 /* All @len bytes at @at. A quota that is used up is -ENOSPC, as a full disk. */
 int io_pwrite_all(int fd, const void *buf, size_t len, uint64_t at) must_use;
 int io_write_all(int fd, const void *buf, size_t len) must_use;
-/* Writes @data to @path by temporary name, fsync, rename, fsync of the folder: old or new, never half. */
+/* Writes @data to @path by temporary name, fsync, rename, fsync of the folder: old or new, never
+ * half. */
 int io_write_file_atomic(int dirfd, const char *path, const void *data, size_t len,
 			 unsigned mode) must_use;
-/* Closes every descriptor but these two, in a forked child that may stay for ever: its parent's keep things alive, and
- * whoever reads what the parent prints waits for the end of all who could. */
+/* Closes every descriptor but these two, in a forked child that may stay for ever. The parent's
+ * descriptors would keep things alive, and a reader of the parent's output would wait for the
+ * child's end. */
 void io_close_others(int fd, int other_fd);
 /* The same with @count >= 1 descriptors, which are put into order. */
 void io_close_all_but(int *fds, size_t count);

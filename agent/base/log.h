@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines on standard error: `<level> <process>: text`. Under systemd (JOURNAL_STREAM set) each line
- * carries the kernel's `<n>` priority prefix instead. Text that came from outside is escaped. The only
- * global state of the project is the level and the process name kept here. Thread-safe. */
+/* Log lines on standard error: `<level> <process>: text`. Under systemd (JOURNAL_STREAM set) each
+ * line carries the kernel's `<n>` priority prefix instead. Text that came from outside is escaped.
+ * The only global state of the project is the level and the process name kept here. Thread-safe. */
 #ifndef PROFD_BASE_LOG_H
 #define PROFD_BASE_LOG_H
 

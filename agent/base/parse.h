@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strict parsing of what people and programs write. The whole text must match: no leading space, no
- * trailing rest, no sign where none is allowed, overflow is -ERANGE, anything else wrong is -EINVAL.
- * Outputs are untouched on failure. Pure, thread-safe. */
+ * trailing rest, no sign where none is allowed, overflow is -ERANGE, anything else wrong is
+ * -EINVAL. Outputs are untouched on failure. Pure, thread-safe. */
 #ifndef PROFD_BASE_PARSE_H
 #define PROFD_BASE_PARSE_H
 
@@ -19,7 +19,7 @@ int parse_bool(const char *text, bool *ret) must_use;
 int parse_size_bytes(const char *text, uint64_t *ret) must_use;
 /* "500ms", "10s", "5m", "24h", "7d": nanoseconds. A bare number is refused. */
 int parse_duration_ns(const char *text, uint64_t *ret) must_use;
-/* [A-Za-z0-9._-]{1,64}: names of tenants, baselines' tags, features (contract.md section 8). */
+/* [A-Za-z0-9._-]{1,64}: names of tenants, baselines' tags, features. */
 bool parse_is_name(const char *text);
 /* Valid UTF-8 without NUL in @len bytes. */
 bool parse_is_utf8(const char *text, size_t len);

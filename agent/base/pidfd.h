@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A child process by descriptor: where nobody waits for children (SIGCHLD is ignored), the number of one that has ended
- * may be another process's by the time it is used. */
+/* A child process by descriptor. Where SIGCHLD is ignored nobody waits for children, and the pid of
+ * an ended one may belong to another process by the time it is used. */
 #ifndef PROFD_BASE_PIDFD_H
 #define PROFD_BASE_PIDFD_H
 
@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A descriptor (pidfd_open(2), close-on-exec) of a child that was forked this moment; -1: it has ended, or there are no
- * more descriptors. */
+/* A descriptor (pidfd_open(2), close-on-exec) of a child that was forked this moment; -1: it has
+ * ended, or there are no more descriptors. */
 static inline int pidfd_of_child(pid_t pid)
 {
 	return (int)syscall(SYS_pidfd_open, pid, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process gives up once it has opened what it needs: capabilities, the way to new ones, and, where
- * it began as root and does not need root's files, the user. */
+/* Gives up the rights of a process once it has opened everything that it needs: capabilities, and
+ * the way to new ones. A process that began as root and does not need root's files also gives up
+ * the user. */
 #ifndef PROFD_BASE_PRIVILEGES_H
 #define PROFD_BASE_PRIVILEGES_H
 
@@ -13,10 +14,12 @@
 
 /* Whether capability @number (CAP_…) is effective; false also if that cannot be told. */
 bool privileges_has(unsigned number);
-/* Keeps of the held capabilities those in @mask (1 << CAP_…; 0 = none), gives up all others, the ambient
- * and the bounding set, and sets no_new_privs. Negative errno of capget(2), capset(2) or prctl(2). */
+/* Keeps of the held capabilities those in @mask (1 << CAP_…; 0 = none), gives up all others, the
+ * ambient and the bounding set, and sets no_new_privs. Negative errno of capget(2), capset(2) or
+ * prctl(2). */
 int privileges_keep(uint64_t mask) must_use;
-/* When root: becomes PRIVILEGES_NOBODY without groups; capabilities stay until privileges_keep(). */
+/* When root: becomes PRIVILEGES_NOBODY without groups; capabilities stay until privileges_keep().
+ */
 int privileges_leave_root(void) must_use;
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One-producer one-consumer byte ring in a memfd shared by two processes: it carries records from the
- * collector to the server and outlives either of them. Positions are 64-bit and only grow, so a
- * consumer can read ahead with a private cursor, make what it read durable, store the position in the
- * same transaction and only then release the space: a consumer that dies loses and repeats nothing.
+/* One-producer one-consumer byte ring in a memfd shared by two processes: it carries records from
+ * the collector to the server and outlives either of them. Positions are 64-bit and only grow. So a
+ * consumer can read ahead with a private cursor, make the data durable, store the position in the
+ * same transaction and only then release the space. A consumer that dies loses and repeats nothing.
  *
- * Layout: one header page, then a power-of-two data area. A record is {u32 length, u32 kind}, payload,
- * padding to 8 bytes; records never wrap (a filler record ends the area). Neither end trusts the
- * other: lengths are checked against the area. No wakeups: the consumer polls. */
+ * Layout: one header page, then a power-of-two data area. A record is {u32 length, u32 kind},
+ * payload, padding to 8 bytes; records never wrap (a filler record ends the area). Neither end
+ * trusts the other: lengths are checked against the area. No wakeups: the consumer polls. */
 #ifndef PROFD_BASE_RING_H
 #define PROFD_BASE_RING_H
 
@@ -34,10 +34,11 @@ void ring_destroy(struct ring *ring);
 CLEANUP_DEFINE(ring, struct ring *, ring_destroy);
 
 /* Producer: appends one record from @parts. -ENOSPC when full (counted in ring_lost()). */
-int ring_write(struct ring *ring, uint32_t kind, const struct iovec *parts, int part_count) must_use;
+int ring_write(struct ring *ring, uint32_t kind, const struct iovec *parts, int part_count)
+	must_use;
 uint64_t ring_lost(const struct ring *ring); /* records refused since creation */
-/* Consumer: the record at @cursor. 1 = got one, 0 = nothing there yet, -EPROTO = corrupt (skip all by
- * setting the cursor to ring_head()). */
+/* Consumer: the record at @cursor. 1 = got one, 0 = nothing there yet, -EPROTO = corrupt (skip all
+ * by setting the cursor to ring_head()). */
 int ring_read(struct ring *ring, uint64_t cursor, struct ring_record *ret) must_use;
 void ring_release(struct ring *ring, uint64_t position); /* frees space up to @position */
 uint64_t ring_head(const struct ring *ring);

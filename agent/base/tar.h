@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Archives of regular files in the ustar format (POSIX.1-2017, pax, "ustar Interchange Format"), as `tar` reads
- * and writes them: what a backup is. Names without a prefix field (at most 99 bytes), files below 8 GiB. */
+/* Archives of regular files in the ustar format (POSIX.1-2017, pax, "ustar Interchange Format"), as
+ * `tar` reads and writes them: what a backup is. Names without a prefix field (at most 99 bytes),
+ * files below 8 GiB. */
 #ifndef PROFD_BASE_TAR_H
 #define PROFD_BASE_TAR_H
 
@@ -30,8 +31,8 @@ static inline unsigned tar_padding(uint64_t bytes)
 	return (unsigned)(-bytes % TAR_BLOCK);
 }
 
-/* Appends @bytes of @in from its begin, under @entry's name; a file that has become shorter is filled with
- * zeros. Writes to @out's position. Negative errno. */
+/* Appends @bytes of @in from its begin, under @entry's name; a file that has become shorter is
+ * filled with zeros. Writes to @out's position. Negative errno. */
 int tar_append(int out, const struct tar_entry *entry, int in) must_use;
 int tar_finish(int out) must_use;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hash map from a 64-bit key to a 64-bit value (an index, an id or a pointer cast to uintptr_t): open
- * addressing, linear probing, backward-shift deletion, bounded. Any key, also 0. Not thread-safe. */
+/* Hash map from a 64-bit key to a 64-bit value (an index, an id or a pointer cast to uintptr_t):
+ * open addressing, linear probing, backward-shift deletion, bounded. Any key, also 0. Not
+ * thread-safe. */
 #ifndef PROFD_BASE_U64MAP_H
 #define PROFD_BASE_U64MAP_H
 
@@ -27,7 +28,8 @@ bool u64map_get(const struct u64map *map, uint64_t key, uint64_t *ret);
 /* Inserts or replaces. -ENOMEM; -ENOSPC at the bound (map unchanged). */
 int u64map_put(struct u64map *map, uint64_t key, uint64_t value) must_use;
 bool u64map_remove(struct u64map *map, uint64_t key);
-/* Iteration: `size_t at = 0; while (u64map_next(&map, &at, &key, &value)) …`; no change meanwhile. */
+/* Iteration: `size_t at = 0; while (u64map_next(&map, &at, &key, &value))`; no change meanwhile.
+ */
 bool u64map_next(const struct u64map *map, size_t *at, uint64_t *ret_key, uint64_t *ret_value);
 
 #endif

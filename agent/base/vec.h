@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Growable arrays with a bound. `VEC_DEFINE(frames, struct frame)` declares struct frames_vec
- * {data, count, capacity} and frames_vec_push(), _reserve(), _deinit(). Zero-initialized is empty. */
+ * {data, count, capacity} and frames_vec_push(), _reserve(), _deinit(). Zero-initialized is empty.
+ */
 #ifndef PROFD_BASE_VEC_H
 #define PROFD_BASE_VEC_H
 

@@ -8,20 +8,32 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
 #include "agent/base/privileges.h"
-#include "agent/collect/collector_internal.h"
-#include "agent/collect/feed_file.h"
+#include "agent/collect/allocations.h"
+#include "agent/collect/announce.h"
+#include "agent/collect/control.h"
+#include "agent/collect/costs.h"
+#include "agent/collect/drain.h"
+#include "agent/collect/feed/feed_file.h"
+#include "agent/collect/follow.h"
+#include "agent/collect/late.h"
+#include "agent/collect/late_memory.h"
+#include "agent/collect/module_sweep.h"
+#include "agent/collect/proc/container_names.h"
+#include "agent/collect/publish.h"
+#include "agent/collect/samples.h"
+#include "agent/collect/script.h"
 
 #define POLL_CALM_MS	   200 /* CPU samples at a low rate alone */
 #define POLL_CALM_HZ	   250
-#define POLL_SLOW_MS	   1000 /* at the rates of continuous profiling, while no program starts: waking up costs more
-				* than what there is to do */
+#define POLL_SLOW_MS                                                                               \
+	1000 /* at the rates of continuous profiling, while no program starts: waking up costs     \
+	      * more than what there is to do */
 #define POLL_SLOW_HZ	   50
 #define POLL_ACTIVE_MS	   100
 #define POLL_FULL_MS	   10  /* the BPF ring is filling */
@@ -33,19 +45,21 @@
 #define INDEXED_AT_ONCE	   8
 #define RESCAN_INTERVAL_NS (5 * NS_PER_S)
 #define EVENTS_MAX	   8
-#define ONLINE_TEXT_BYTES  4096 /* as each_online_cpu() reads: "0,2,4,…" of more than a thousand CPUs */
+#define ONLINE_TEXT_BYTES                                                                          \
+	4096 /* as each_online_cpu() reads: "0,2,4,…" of more than a thousand CPUs */
 #define SLEPT_NS	   (100 * (int64_t)NS_PER_MS) /* two clocks are not read at once */
 
-/* What each is for: README.md. */
+/* README.md says what each one is for. */
 #define CAPABILITIES                                                                               \
 	(1ull << CAP_BPF | 1ull << CAP_PERFMON | 1ull << CAP_SYS_PTRACE |                          \
 	 1ull << CAP_CHECKPOINT_RESTORE | 1ull << CAP_SYSLOG | 1ull << CAP_DAC_READ_SEARCH)
 
 /* Debian's kernels refuse perf_event_open() to everybody without CAP_SYS_ADMIN while
- * kernel.perf_event_paranoid is 3 or more (debian/patches: "security,perf: Allow further restriction of
- * perf_event_open"). The package sets it to 2; started by hand as root we keep that capability instead of
- * changing the host. */
-static uint64_t needed_capabilities(void)
+ * kernel.perf_event_paranoid is 3 or more (debian/patches: "security,perf: Allow further
+ * restriction of perf_event_open"). The package sets it to 2; started by hand as root we keep that
+ * capability instead of changing the host. Where programs cannot be attached to many functions by
+ * one link (before Linux 6.6), memory and alloc take that capability as well, if it is there. */
+static uint64_t needed_capabilities(const struct features *features)
 {
 	char text[16];
 	uint64_t level = 0;
@@ -60,10 +74,13 @@ static uint64_t needed_capabilities(void)
 			return CAPABILITIES | 1ull << CAP_SYS_ADMIN;
 		}
 	}
+	if (features_has(features, FEATURE_UPROBE_EVENTS) && !features_has(features, FEATURE_UPROBE_MULTI))
+		return CAPABILITIES | 1ull << CAP_SYS_ADMIN;
 	return CAPABILITIES;
 }
 
-/* ---- timed work -------------------------------------------------------------------------------- */
+/* ---- timed work --------------------------------------------------------------------------------
+ */
 
 struct timers {
 	uint64_t second_ns, ten_seconds_ns, sweep_ns, rescan_ns; /* last time each was done */
@@ -72,37 +89,11 @@ struct timers {
 	int64_t asleep_ns;		/* of the host, since its start */
 };
 
-static uint64_t own_cpu_ns(void)
-{
-	struct rusage usage;
-
-	if (getrusage(RUSAGE_SELF, &usage) < 0)
-		return 0;
-	return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NS_PER_S +
-	       (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
-}
-
 static uint32_t online_cpus(void)
 {
 	long count = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return count > 0 ? (uint32_t)count : 1;
-}
-
-/* Increments of all outcomes since they were last written. False: there was no room. */
-static bool feed_outcomes(struct collector *c, const struct bpf_costs *costs, uint64_t now_ns)
-{
-	uint64_t increments[PROF_OUTCOMES_MAX];
-
-	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
-		increments[i] = costs->outcomes[i] + c->own_outcomes[i] - c->last_outcomes[i];
-	if (feed_write_outcomes(&c->feed, now_ns, increments) < 0)
-		return false; /* they are in the next ones */
-	for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
-		c->last_outcomes[i] += increments[i];
-	if (increments[OUTCOME_task_event_lost])
-		c->rescan_due = true;
-	return true;
 }
 
 static int64_t host_asleep_ns(void)
@@ -112,8 +103,8 @@ static int64_t host_asleep_ns(void)
 	return (int64_t)(now.boottime_ns - now.monotonic_ns);
 }
 
-/* While a host sleeps all of its CPUs but one are offline, and lose their events for good, though they are there again
- * when anybody looks. */
+/* While a host sleeps all of its CPUs but one are offline, and lose their events for good, though
+ * they are there again when anybody looks. */
 static bool has_slept(struct timers *timers)
 {
 	const int64_t before_ns = timers->asleep_ns;
@@ -143,19 +134,6 @@ static void follow_cpus(struct collector *c, struct timers *timers)
 		follow_lost(c, 1);
 }
 
-uint64_t collector_feed_costs(struct collector *c, uint64_t now_ns)
-{
-	struct bpf_costs costs = { 0 };
-	uint64_t cpu_ns = own_cpu_ns();
-
-	/* A clock says that all before it is told. */
-	if (c->bpf && bpf_agent_costs(c->bpf, &costs) == 0 && !feed_outcomes(c, &costs, now_ns))
-		return cpu_ns + costs.run_ns;
-	if (feed_write_clock(&c->feed, cpu_ns, &costs) < 0)
-		c->own_outcomes[OUTCOME_feed_full]++;
-	return cpu_ns + costs.run_ns;
-}
-
 static void every_second(struct collector *c, struct timers *timers, uint64_t now_ns)
 {
 	proc_table_purge(c->procs, now_ns);
@@ -163,12 +141,12 @@ static void every_second(struct collector *c, struct timers *timers, uint64_t no
 		return;
 	follow_cpus(c, timers);
 	if (collector_active(c))
-		(void)collector_feed_costs(c, now_ns);
+		(void)costs_feed(c, now_ns);
 }
 
 static void every_ten_seconds(struct collector *c, uint64_t now_ns)
 {
-	uint64_t cost_ns = collector_feed_costs(c, now_ns);
+	uint64_t cost_ns = costs_feed(c, now_ns);
 
 	if (collector_active(c))
 		follow_jit(c);
@@ -193,7 +171,7 @@ static void timed_work(struct collector *c, struct timers *timers)
 		timers->ten_seconds_ns = now_ns;
 		every_ten_seconds(c, now_ns);
 	}
-	alloc_tick(c, now_ns);
+	alloc_tick(c->alloc, now_ns);
 	if (c->rescan_due && now_ns - timers->rescan_ns >= RESCAN_INTERVAL_NS) {
 		timers->rescan_ns = now_ns;
 		c->rescan_due = false;
@@ -205,35 +183,21 @@ static void timed_work(struct collector *c, struct timers *timers)
 		control_send_status(c);
 	if (c->hold_until_ns)
 		control_apply_demand(c);
+	script_pump(c, now_ns);
 	if (now_ns - timers->sweep_ns >= SWEEP_MS * NS_PER_MS) {
 		/* Whole tables are gone through: not at every event of a host that forks all the time. */
 		timers->sweep_ns = now_ns;
 		follow_look_again(c, now_ns);
-		samples_feed_rest(c);
+		announce_rest(c);
 		publish_sweep(c, now_ns);
 		module_sweep(c, now_ns);
 	}
+	late_memory_sweep(c, now_ns);
 	late_sweep(c, now_ns);
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------- */
-
-void collector_drain(struct collector *c)
-{
-	struct bpf_sink sink = { .ctx = c,
-				 .on_stack = samples_stack,
-				 .on_sample = samples_sample,
-				 .on_task = samples_task,
-				 .on_late = late_event,
-				 .on_retried = late_retried };
-
-	if (!c->bpf)
-		return;
-	follow_drain(c);
-	if (bpf_agent_poll(c->bpf, &sink) < 0)
-		log_debug("a record of the BPF ring could not be read");
-	follow_apply(c, UINT64_MAX);
-}
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
 
 static bool mappings_are_held(const struct collector *c)
 {
@@ -241,8 +205,8 @@ static bool mappings_are_held(const struct collector *c)
 	       clock_monotonic_ns() - c->mmap_wakeup_ns < MMAP_HOLD_MS * NS_PER_MS;
 }
 
-/* Mapping records wake the loop while sessions run, so that the file of a program that lives for milliseconds
- * is opened in time; but after each such wakeup the next records wait for a while. */
+/* Mapping records wake the loop while sessions run, so that the file of a program that lives for
+ * milliseconds is opened in time; but after each such wakeup the next records wait for a while. */
 static void watch_mappings(struct collector *c)
 {
 	struct epoll_event event = { .events = EPOLLIN };
@@ -261,7 +225,7 @@ static int wait_for_samples_ms(const struct collector *c)
 {
 	if (c->offcpu || c->fast_hz || c->rate_hz > POLL_CALM_HZ)
 		return POLL_ACTIVE_MS;
-	/* What has just begun may be gone soon: what is to be known of it is read before. */
+	/* A process that has just begun may be gone soon: its facts are read before. */
 	if (c->demand.types != PROF_WANT_CPU || c->rate_hz > POLL_SLOW_HZ ||
 	    clock_monotonic_ns() - c->mmap_wakeup_ns < NS_PER_S)
 		return POLL_CALM_MS;
@@ -272,6 +236,8 @@ static int wait_ms(const struct collector *c)
 {
 	if (module_index_is_due(c->index, clock_monotonic_ns()))
 		return POLL_PENDING_MS;
+	if (c->script_due)
+		return script_wait_ms(c, SWEEP_MS);
 	if (c->sweep_due)
 		return SWEEP_MS;
 	if (!collector_active(c))
@@ -289,6 +255,8 @@ static void handle(struct collector *c, int fd)
 		control_supervisor(c);
 	else if (fd == c->server_fd)
 		control_server(c);
+	else if (fd == c->reader_fd)
+		script_receive(c);
 	else if (fd == module_index_fd(c->index))
 		module_index_receive(c->index, INDEXED_AT_ONCE);
 	else if (c->late_memory.is_busy && fd == c->late_memory.fd)
@@ -306,28 +274,29 @@ static void run(struct collector *c)
 		int count;
 
 		watch_mappings(c);
-		count = epoll_wait(c->epoll_fd, events, EVENTS_MAX, alloc_wait_ms(c, wait_ms(c)));
+		count = epoll_wait(c->epoll_fd, events, EVENTS_MAX, alloc_wait_ms(c->alloc, wait_ms(c)));
 		for (int i = 0; i < count && !c->stopping; i++)
 			handle(c, events[i].data.fd);
-		collector_drain(c);
+		drain_events(c);
 		timed_work(c, &timers);
 	}
 }
 
-/* ---- start and end ----------------------------------------------------------------------------- */
+/* ---- start and end -----------------------------------------------------------------------------
+ */
 
 static int create_tables(struct collector *c)
 {
 	struct module_index_sink sink = { .ctx = c, .indexed = publish_indexed };
 
-	c->patient = patient_create();
+	c->isolation = isolation_create();
 	c->procs = proc_table_create();
 	c->modules = module_table_create();
 	c->ports = proc_ports_create();
 	c->stacks = stack_table_create(STACK_TABLE_BYTES_MAX, samples_evicted, c);
-	if (!c->patient || !c->procs || !c->modules || !c->ports || !c->stacks)
+	if (!c->isolation || !c->procs || !c->modules || !c->ports || !c->stacks)
 		return -ENOMEM;
-	sink.patient = c->patient;
+	sink.isolation = c->isolation;
 	c->index = module_index_create(c->modules, &sink);
 	return c->index ? 0 : -ENOMEM;
 }
@@ -422,7 +391,10 @@ static int start(struct collector *c)
 	c->supervisor_tgid = (uint32_t)getppid();
 	governor_init(&c->governor, c->options->cpu_budget_pct);
 	open_kernel(c);
-	rc = privileges_keep(needed_capabilities());
+	rc = allocations_open(c);
+	if (rc < 0)
+		return rc;
+	rc = privileges_keep(needed_capabilities(&c->options->features));
 	if (rc < 0)
 		log_warn("privileges could not be given up: %s", strerror(-rc));
 	if (c->bpf) {
@@ -430,7 +402,7 @@ static int start(struct collector *c)
 		c->starting = true;
 		follow_scan(c);
 		c->starting = false;
-		follow_cpu(c);
+		control_feed_processes(c);
 		follow_ask_all(c);
 	}
 	return channel_send_wait(c->control_fd, &ready, sizeof(ready), NULL, 0, 1000);
@@ -441,7 +413,7 @@ static void finish(struct collector *c)
 	int rc;
 
 	module_index_destroy(c->index);
-	patient_destroy(c->patient);
+	isolation_destroy(c->isolation);
 	mmap_batch_deinit(&c->batch);
 	mmap_records_destroy(c->mmaps);
 	alloc_destroy(c->alloc);
@@ -459,6 +431,8 @@ static void finish(struct collector *c)
 	ring_destroy(c->ring);
 	if (c->server_fd >= 0)
 		(void)close(c->server_fd);
+	if (c->reader_fd >= 0)
+		(void)close(c->reader_fd);
 	if (c->epoll_fd >= 0)
 		(void)close(c->epoll_fd);
 }
@@ -471,8 +445,10 @@ int collector_run(const struct collector_options *options)
 	if (!c)
 		return 1;
 	c->options = options;
+	container_names_set_root(options->host_root);
 	c->control_fd = options->control_fd;
 	c->server_fd = -1;
+	c->reader_fd = -1;
 	c->epoll_fd = -1;
 	c->server_generation = 1;
 	rc = start(c);

@@ -1,55 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Messages of the supervisor and the server. Lengths and ranges are checked; what makes no sense is
  * ignored. */
+#include "agent/collect/control.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
-#include "agent/collect/bpf_internal.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/announce.h"
+#include "agent/collect/costs.h"
+#include "agent/collect/drain.h"
+#include "agent/collect/family.h"
+#include "agent/collect/fast.h"
+#include "agent/collect/follow.h"
+#include "agent/collect/kernel/bpf_internal.h"
+#include "agent/collect/publish.h"
+#include "agent/collect/script.h"
 
 #define RATE_MAX_HZ	     1000u
 #define STATUS_WAIT_MS	     100
 #define HOLD_NS		     (2500 * NS_PER_MS)
 #define OFF_THRESHOLD_MAX_NS (1 * NS_PER_S) /* however small the budget is */
+#define FAULT_PERIOD_MAX     4096u	    /* likewise */
 
-/* ---- to the server ----------------------------------------------------------------------------- */
+/* ---- to the server -----------------------------------------------------------------------------
+ */
 
 void control_send_status(struct collector *c)
 {
+	const struct features *features =
+		c->bpf ? bpf_agent_features(c->bpf) : &c->options->features;
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					 .loading = c->loading,
-					 .sampling = c->rate_hz > 0 || c->offcpu || c->io,
+					 .sampling = c->rate_hz > 0 || c->offcpu || c->io || c->faults,
 					 .hardware = c->bpf && bpf_agent_uses_hardware(c->bpf),
 					 .listed = c->listed,
 					 .hung_readers = collector_hung(c) };
 
 	c->hung_told = status.hung_readers;
+	if (c->options->report)
+		c->options->report(features);
 	if (c->server_fd < 0)
 		return;
 	for (int i = 0; i < FEATURE_MAX; i++) {
-		status.features_found |= (uint32_t)c->options->features.found[i] << i;
-		status.features_disabled |= (uint32_t)c->options->features.disabled[i] << i;
+		status.features_found |= (uint32_t)features->found[i] << i;
+		status.features_disabled |= (uint32_t)features->disabled[i] << i;
 	}
 	status.types = PROF_WANT_CPU;
-	if (bpf_load_has_offcpu(&c->options->features))
+	if (features_has(features, FEATURE_WAITS))
 		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO | PROF_WANT_PATHS;
-	if (bpf_load_has_wakers(&c->options->features))
+	if (bpf_load_has_faults(features))
+		status.types |= PROF_WANT_FAULTS;
+	if (bpf_load_has_wakers(features))
 		status.types |= PROF_WANT_WAKERS;
-	if (bpf_load_has_locks(&c->options->features))
+	if (bpf_load_has_locks(features))
 		status.types |= PROF_WANT_KERNEL_LOCKS;
-	if (alloc_is_possible(c))
-		status.types |= PROF_WANT_ALLOC;
-	if (alloc_is_possible(c) && features_has(&c->options->features, FEATURE_UPROBE_SESSION))
-		status.types |= PROF_WANT_LIVE;
+	if (alloc_is_possible(c->alloc))
+		status.types |= PROF_WANT_ALLOC | PROF_WANT_LIVE;
 	memcpy(status.failure, c->failure, sizeof(status.failure));
 	if (channel_send_wait(c->server_fd, &status, sizeof(status), NULL, 0, STATUS_WAIT_MS) < 0)
 		log_debug("the server did not take the status in time");
 }
 
-/* ---- demand ------------------------------------------------------------------------------------ */
+/* ---- demand ------------------------------------------------------------------------------------
+ */
 
 static void apply_rate(struct collector *c, uint32_t rate_hz)
 {
@@ -66,7 +82,7 @@ static void apply_rate(struct collector *c, uint32_t rate_hz)
 
 static void drain(void *ctx)
 {
-	collector_drain(ctx);
+	drain_events(ctx);
 }
 
 static void sweep(struct collector *c, bool all)
@@ -85,7 +101,8 @@ static void apply_offcpu(struct collector *c, bool on)
 	c->off_threshold_ns = governor_threshold_ns(&c->governor, c->demand.off_threshold_ns,
 						    OFF_THRESHOLD_MAX_NS);
 	if (on && !was_on) {
-		/* On first use the verifier may take its time; whoever waits is not to take that for a failure. */
+		/* On first use the verifier may take its time; whoever waits is not to take that
+		 * for a failure. */
 		c->loading = true;
 		control_send_status(c);
 	}
@@ -128,8 +145,20 @@ static void apply_io(struct collector *c, bool on)
 		c->io = on;
 }
 
-/* Samples taken before the unwind tables of what is sampled are there would be cut: a first session begins when
- * they are, or after a bounded time. */
+/* Over budget fewer minor faults are sampled, each standing for more. */
+static void apply_faults(struct collector *c, bool on)
+{
+	const uint64_t period = governor_threshold_ns(&c->governor, PROF_FAULT_PERIOD, FAULT_PERIOD_MAX);
+	struct err err = { 0 };
+
+	if (bpf_agent_set_faults(c->bpf, on ? (uint32_t)period : 0, &err) < 0)
+		log_error("cannot sample page faults: %s", err.text);
+	else
+		c->faults = on;
+}
+
+/* Samples taken before the unwind tables of what is sampled are there would be cut: a first session
+ * begins when they are, or after a bounded time. */
 static bool tables_are_awaited(struct collector *c)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -156,7 +185,7 @@ static void apply_rates(struct collector *c)
 		apply_rate(c, rate);
 }
 
-/* What is in force is told when it changes. */
+/* Writes the demand that is in force into the feed when it changes. */
 static void tell_demand(struct collector *c, uint32_t types)
 {
 	const struct feed_demand before = c->told;
@@ -169,7 +198,7 @@ static void tell_demand(struct collector *c, uint32_t types)
 	if (memcmp(&before, &c->told, sizeof(before)) == 0)
 		return;
 	/* Before the demand: a session's costs begin where it does. */
-	(void)collector_feed_costs(c, clock_monotonic_ns());
+	(void)costs_feed(c, clock_monotonic_ns());
 	c->told.time_ns = clock_monotonic_ns();
 	if (feed_write_demand(&c->feed, &c->told) < 0)
 		c->own_outcomes[OUTCOME_feed_full]++;
@@ -180,10 +209,13 @@ void control_apply_demand(struct collector *c)
 {
 	uint32_t types = c->demand.types;
 	bool offcpu = types & PROF_WANT_OFFCPU, io = types & PROF_WANT_IO;
+	bool faults = types & PROF_WANT_FAULTS, begins;
 
 	if (!c->bpf)
 		return;
-	if ((((types & PROF_WANT_CPU) && !c->rate_hz) || (offcpu && !c->offcpu)) && tables_are_awaited(c))
+	begins = ((types & PROF_WANT_CPU) && !c->rate_hz) || (offcpu && !c->offcpu) ||
+		 (faults && !c->faults);
+	if (begins && tables_are_awaited(c))
 		return;
 	c->hold_until_ns = 0;
 	bpf_agent_set_undecided(c->bpf, c->demand.sample_undecided != 0);
@@ -193,7 +225,9 @@ void control_apply_demand(struct collector *c)
 	apply_extras(c);
 	if (io || c->io)
 		apply_io(c, io);
-	/* What could not be started is not claimed: whoever waits for it is told why by the status. */
+	if (faults || c->faults)
+		apply_faults(c, faults);
+	/* A type that could not be started is not reported as in force; the status says why. */
 	if (!c->rate_hz)
 		types &= ~(uint32_t)PROF_WANT_CPU;
 	if (!c->offcpu)
@@ -202,9 +236,11 @@ void control_apply_demand(struct collector *c)
 		types &= ~(uint32_t)PROF_WANT_KERNEL_LOCKS;
 	if (!c->wakers)
 		types &= ~(uint32_t)PROF_WANT_WAKERS;
+	if (!c->faults)
+		types &= ~(uint32_t)PROF_WANT_FAULTS;
 	if (!c->io)
 		types &= ~(uint32_t)(PROF_WANT_IO | PROF_WANT_PATHS);
-	if (!alloc_is_possible(c))
+	if (!alloc_is_possible(c->alloc))
 		types &= ~(uint32_t)(PROF_WANT_ALLOC | PROF_WANT_LIVE);
 	tell_demand(c, types);
 }
@@ -228,7 +264,8 @@ static void on_demand(struct collector *c)
 		return;
 	}
 	follow_want_rows(c);
-	c->hold_until_ns = clock_monotonic_ns() + HOLD_NS; /* at least until the decisions behind it are read */
+	c->hold_until_ns = clock_monotonic_ns() +
+			   HOLD_NS; /* at least until the decisions behind it are read */
 }
 
 static void on_target(struct collector *c)
@@ -239,15 +276,16 @@ static void on_target(struct collector *c)
 	if (c->message.len != sizeof(*target) || !target->wanted)
 		return;
 	proc = proc_table_by_id(c->procs, target->proc);
-	/* A decision is about one life: exec and exit end it. */
+	/* A decision is about one process instance: exec and exit end it. */
 	if (!proc || proc->ended_ns || (proc->flags & FEED_PROC_EXCLUDED))
 		return;
 	proc->wanted = target->wanted & ~(uint32_t)PROF_WANT_MAPPED;
 	if (c->hold_until_ns && proc->wanted != PROF_WANT_NONE)
 		follow_ask(c, proc, true);
-	fast_follow(c, proc);
+	if (!fast_follow(c, proc))
+		control_apply_demand(c); /* the whole host is sampled at its rate instead */
 	publish_target(c, proc);
-	alloc_follow(c, proc);
+	alloc_follow(c->alloc, proc);
 }
 
 static void on_families(struct collector *c)
@@ -258,6 +296,14 @@ static void on_families(struct collector *c)
 		family_follow(c, families);
 }
 
+void control_feed_processes(struct collector *c)
+{
+	const uint64_t begin_ns = clock_monotonic_ns();
+
+	drain_events(c);
+	follow_cpu(c, begin_ns);
+}
+
 static void on_want(struct collector *c)
 {
 	const struct control_want *want = (const void *)c->message.data;
@@ -265,14 +311,17 @@ static void on_want(struct collector *c)
 	if (c->message.len != sizeof(*want) || want->count > CONTROL_WANT_MAX)
 		return;
 	if (want->what == WANT_ALL) {
-		samples_feed_all(c);
+		announce_all(c);
+		script_feed_again(c);
 		c->listed = true;
 		control_send_status(c);
 	}
-	if (want->what == WANT_PORTS)
+	if (want->what == WANT_PORTS) {
+		drain_events(c);
 		follow_ports(c);
+	}
 	if (want->what == WANT_LIVES || want->what == WANT_PORTS)
-		follow_cpu(c);
+		control_feed_processes(c);
 	for (uint32_t i = 0; i < want->count; i++) {
 		uint64_t id = want->ids[i];
 		struct module *module;
@@ -280,25 +329,27 @@ static void on_want(struct collector *c)
 
 		switch (want->what) {
 		case WANT_STACK:
-			samples_feed_stack(c, id);
+			announce_stack(c, id);
 			break;
 		case WANT_MODULE:
 			module = id <= UINT32_MAX ? module_table_get(c->modules, (uint32_t)id) : NULL;
 			if (module)
-				(void)!samples_feed_module(c, module);
+				(void)!announce_module(c, module);
+			if (module && module->kind == FEED_MODULE_SCRIPT)
+				script_feed_again(c);
 			break;
 		case WANT_PROC:
 			proc = id <= UINT32_MAX ? proc_table_by_id(c->procs, (uint32_t)id) : NULL;
 			if (proc) {
 				proc->fed = false;
 				proc->exit_fed = false;
-				(void)!samples_feed_proc(c, proc);
+				(void)!announce_proc(c, proc);
 			}
 			break;
 		case WANT_ALLOC:
 			proc = id <= UINT32_MAX ? proc_table_by_id(c->procs, (uint32_t)id) : NULL;
 			if (proc && !proc->ended_ns)
-				alloc_ask(c, proc);
+				alloc_ask(c->alloc, proc);
 			break;
 		}
 	}
@@ -307,7 +358,7 @@ static void on_want(struct collector *c)
 static void on_sweep(struct collector *c)
 {
 	sweep(c, false);
-	alloc_sweep(c);
+	alloc_sweep(c->alloc);
 }
 
 void control_server(struct collector *c)
@@ -321,7 +372,7 @@ void control_server(struct collector *c)
 		if (rc == -EPROTO)
 			continue;
 		if (rc < 0) {
-			/* What was demanded stays in force until its successor says otherwise: the ring
+			/* The demand stays in force until the next server changes it. The ring
 			 * holds at least 10 s of samples meanwhile. */
 			(void)close(c->server_fd);
 			c->server_fd = -1;
@@ -337,13 +388,15 @@ void control_server(struct collector *c)
 			on_want(c);
 		else if (head->kind == CONTROL_SWEEP)
 			on_sweep(c);
-		else if (head->kind == CONTROL_FLUSH) /* the loop is awake; a session that ends knows what was counted */
-			(void)collector_feed_costs(c, clock_monotonic_ns());
+		else if (head->kind == CONTROL_FLUSH) /* the loop is awake; a session that ends
+							 knows what was counted */
+			(void)costs_feed(c, clock_monotonic_ns());
 		channel_message_close(&c->message);
 	}
 }
 
-/* ---- supervisor -------------------------------------------------------------------------------- */
+/* ---- supervisor --------------------------------------------------------------------------------
+ */
 
 static void watch(struct collector *c, int fd)
 {
@@ -372,6 +425,9 @@ static void on_peer(struct collector *c)
 		c->listed = false;
 		watch(c, fd);
 		control_send_status(c);
+	} else if (peer->role == ROLE_READER) {
+		script_set_reader(c, fd);
+		watch(c, fd);
 	} else {
 		(void)close(fd);
 	}

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who descends from the processes that are followed with all that they start. A family is a bit of struct proc, which a child
- * has from its parent at the fork: so it is known of every process whose fork was seen, also if nobody else ever heard of
- * its parent. The names of families, not their bits, are told to the server. */
-#include "agent/collect/collector_internal.h"
-#include "agent/collect/proc_facts.h"
+/* Families: processes that are followed with all their descendants. A family is a bit of struct
+ * proc, which a child inherits at the fork. So the family of every process whose fork was seen is
+ * known, even if the parent was never announced. The server is told the names of families, not
+ * their bits. */
+#include "agent/collect/family.h"
+
+#include "agent/collect/announce.h"
+#include "agent/collect/proc/proc_facts.h"
 
 static uint64_t bit_of(const struct collector *c, uint64_t family)
 {
@@ -89,8 +92,8 @@ void family_follow(struct collector *c, const struct control_families *families)
 			c->families[__builtin_ctzll(bit)] = family->family;
 		}
 		any |= add(c, proc, bit);
-		/* Whoever waits for this begins when it is told. */
-		(void)!samples_feed_proc(c, proc);
+		/* A session that waits for this begins when it is announced. */
+		(void)!announce_proc(c, proc);
 	}
 	if (any)
 		join_all(c);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Processes that are sampled at more than the host's rate, by events of their own threads. Where that cannot be had the
- * whole host is sampled at the rate that was asked for them. */
+/* Processes that are sampled at more than the host's rate, by events of their own threads. Where
+ * that cannot be had the whole host is sampled at the rate that was asked for them. */
+#include "agent/collect/fast.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "agent/base/log.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/publish.h"
 
 static void stop(struct collector *c, struct proc *proc)
 {
@@ -24,8 +26,8 @@ static int begin(struct collector *c, struct proc *proc)
 	if (rc == -ESRCH)
 		return 0; /* its end is on the way */
 	if (rc < 0) {
-		log_warn("process %u cannot be sampled at %u Hz alone: %s; the whole host is", proc->tgid, c->fast_hz,
-			 strerror(-rc));
+		log_warn("process %u cannot be sampled at %u Hz alone: %s; the whole host is",
+			 proc->tgid, c->fast_hz, strerror(-rc));
 		return rc;
 	}
 	proc->fast = true;
@@ -66,14 +68,13 @@ void fast_set_rate(struct collector *c, uint32_t rate_hz)
 	fast_set_rate(c, 0);
 }
 
-void fast_follow(struct collector *c, struct proc *proc)
+bool fast_follow(struct collector *c, struct proc *proc)
 {
 	if (!is_due(c, proc))
 		stop(c, proc);
 	else if (!proc->fast && begin(c, proc) < 0)
 		c->fast_refused = true;
-	if (c->fast_refused && c->fast_hz)
-		control_apply_demand(c);
+	return !c->fast_refused || !c->fast_hz;
 }
 
 void fast_end(struct collector *c, struct proc *proc)

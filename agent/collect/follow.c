@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From events to lives of processes. Two streams say what happens, and both can lose: BPF's task events
- * (fork, exec, exit) and the kernel's mapping records. They are applied in the order of their times:
- * mapping records are drained first, then each BPF event applies the records that are older than itself.
- * An exec is seen twice, by the mapping record when the old image is gone and by the event when the new one
- * is ready; whichever comes first begins the new life. */
+/* From events to process instances. Two streams tell what happens, and both can lose: BPF's task
+ * events (fork, exec, exit) and the kernel's mapping records. They are applied in the order of
+ * their times: mapping records are drained first, then each BPF event applies the records that are
+ * older than itself. An exec is seen twice, by the mapping record when the old image is gone and by
+ * the event when the new one is ready; whichever comes first begins the new instance. */
+#include "agent/collect/follow.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -15,36 +17,35 @@
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
 #include "agent/base/vec.h"
-#include "agent/collect/collector_internal.h"
-#include "agent/collect/mounts.h"
-#include "agent/collect/proc_facts.h"
-#include "agent/collect/proc_maps.h"
+#include "agent/collect/announce.h"
+#include "agent/collect/family.h"
+#include "agent/collect/fast.h"
+#include "agent/collect/modules/module_files.h"
+#include "agent/collect/proc/mounts.h"
+#include "agent/collect/proc/proc_facts.h"
+#include "agent/collect/proc/proc_maps.h"
+#include "agent/collect/publish.h"
+#include "agent/collect/script.h"
 
 #define MAPS_LINES_MAX	  65536u
 #define MAPS_INTERVAL_NS  (250 * NS_PER_MS) /* between two readings of one process's maps */
 #define CHECK_INTERVAL_NS NS_PER_S	    /* between two looks at a mapped library */
+#define GROUP_INTERVAL_NS (30 * NS_PER_S)   /* between two looks at a process's control group */
 #define PORTS_INTERVAL_NS (5 * NS_PER_S)    /* between two readings of the listening sockets */
 
-/* Ages at which a process is looked at: first when it has lived long enough that somebody may ask for it (the
- * many that live for milliseconds are not worth it), then because after its start it moves to its group,
- * listens, renames. */
+/* Ages at which a process is looked at: first when it has lived long enough that somebody may ask
+ * for it (the many that live for milliseconds are not worth it), then because after its start it
+ * moves to its group, listens, renames. */
 static const uint64_t look_ages_ns[] = { 200 * NS_PER_MS, NS_PER_S, 5 * NS_PER_S, 30 * NS_PER_S };
 #define LOOKS_MAX ARRAY_SIZE(look_ages_ns)
 
 VEC_DEFINE(mapping, struct mapping);
 
-/* ---- mappings ---------------------------------------------------------------------------------- */
+/* ---- mappings ----------------------------------------------------------------------------------
+ */
 
-struct module_origin follow_origin(const struct proc *proc, const struct mapping *mapping)
-{
-	return (struct module_origin){ .start_va = mapping->start_va,
-				       .end_va = mapping->end_va,
-				       .tgid = proc->tgid,
-				       .parent_tgid = proc->parent_tgid };
-}
-
-/* Asks for a module at its first sight. While sessions run it is opened at once: its process may be gone
- * in a millisecond. Before, what it is is enough. */
+/* Asks for a module at its first sight. While sessions run it is opened at once: its process may be
+ * gone in a millisecond. Before, what it is is enough. */
 static void first_sight(struct collector *c, const struct proc *proc, const struct mapping *mapping)
 {
 	struct module *module = module_table_get(c->modules, mapping->module);
@@ -55,7 +56,7 @@ static void first_sight(struct collector *c, const struct proc *proc, const stru
 	module->mappings++;
 	if (module->kind != FEED_MODULE_ELF)
 		return;
-	module->origin = follow_origin(proc, mapping);
+	module->origin = module_files_origin(proc, mapping);
 	if (collector_active(c))
 		module_want_rows(module);
 	if (module->state != MODULE_SEEN)
@@ -79,22 +80,24 @@ static int call_stat(void *data)
 	return mounts_stat(call->path, &call->st);
 }
 
-static int stat_mapped(struct collector *c, uint32_t tgid, const struct mapping *mapping, struct stat *ret)
+static int stat_mapped(struct collector *c, uint32_t tgid, const struct mapping *mapping,
+		       struct stat *ret)
 {
 	struct stat_call call = { .st = { 0 } };
 	int rc;
 
 	(void)snprintf(call.path, sizeof(call.path), "/proc/%u/map_files/%llx-%llx", tgid,
 		       (unsigned long long)mapping->start_va, (unsigned long long)mapping->end_va);
-	rc = patient_call(c->patient, tgid, call_stat, NULL, &call, sizeof(call));
+	rc = isolation_call(c->isolation, tgid, call_stat, NULL, &call, sizeof(call));
 	if (rc == 0)
 		*ret = call.st;
 	return rc;
 }
 
-/* What is known under an inode may be of another file: a copy over a file keeps it, a new file is given the inode of
- * one that is gone, and a program may have ended before its file could be opened. Looked at when something is mapped,
- * executables each time, before their first sample, libraries not more than once a second. */
+/* Checks that an inode still holds the file that is known under it. A copy over a file keeps the
+ * inode, a new file may get the inode of a deleted one, and a program may have ended before its
+ * file could be opened. Executables are checked each time they are mapped, before their first
+ * sample; libraries at most once a second. */
 static void check_file(struct collector *c, uint32_t tgid, const struct module_file *file,
 		       const struct mapping *mapping, uint64_t at_ns, bool executable)
 {
@@ -102,7 +105,8 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 	struct stat st;
 	char path[40];
 
-	if (!module || module->slow || (!module->inode_changed_ns && !module->missed) || publish_is_jit(module) ||
+	if (!module || module->slow || (!module->inode_changed_ns && !module->missed) ||
+	    module_is_jit(module) ||
 	    (!executable && at_ns - module->checked_ns < CHECK_INTERVAL_NS))
 		return;
 	module->checked_ns = at_ns;
@@ -111,7 +115,8 @@ static void check_file(struct collector *c, uint32_t tgid, const struct module_f
 		if (!executable || mounts_stat(path, &st) < 0)
 			return;
 	}
-	if (S_ISREG(st.st_mode) && (module->missed || module_may_be_of(module, &st)) && !module_is_of(module, &st))
+	if (S_ISREG(st.st_mode) && (module->missed || module_may_be_of(module, &st)) &&
+	    !module_is_of(module, &st))
 		publish_forget_file(c, module);
 }
 
@@ -148,8 +153,8 @@ static int on_map(void *ctx, const struct proc_map *map)
 	return mapping_vec_push(&reading->seen, mapping);
 }
 
-/* True if the process has executed another program since the events that are being applied: then /proc
- * describes its next life. */
+/* True if the process has executed another program since the events that are being applied: then
+ * /proc describes its next instance. */
 static bool has_executed_since(const struct collector *c, uint32_t tgid)
 {
 	for (size_t i = c->batch_at; i < c->batch.count; i++)
@@ -171,8 +176,9 @@ void follow_lost(struct collector *c, uint64_t lost)
 		proc->engaged = false;
 }
 
-/* Was it this life that /proc has just described? Another one that has its number may have begun in the same tick, which
- * is all that /proc tells of a start: it has executed its program, and that is on record by now. */
+/* Whether /proc has just described this process instance. Another process with the same number may
+ * have begun in the same tick of 10 ms, which is all that /proc tells of a start. It has executed
+ * its program, and a mapping record says so by now. */
 static bool was_of(struct collector *c, const struct proc *proc)
 {
 	const uint64_t lost = c->batch.lost;
@@ -214,10 +220,10 @@ static void read_maps(struct collector *c, struct proc *proc, uint64_t now_ns)
 	int rc;
 
 	proc->maps_ns = now_ns;
-	rc = patient_call(c->patient, proc->tgid, call_maps, drop_maps, &call, sizeof(call));
+	rc = isolation_call(c->isolation, proc->tgid, call_maps, drop_maps, &call, sizeof(call));
 	if (rc == 0)
 		rc = proc_maps_each(call.text, call.len, on_map, &reading);
-	/* Whose mappings were these? The start time tells, read afterwards. */
+	/* The start time, read after the mappings, tells which process instance they belong to. */
 	if (rc >= 0 && proc_facts_read_stat(proc->tgid, &after) == 0 &&
 	    proc_facts_same_start(after.start_boottime_ns, proc->start_boottime_ns) &&
 	    reading.seen.count > 0 && was_of(c, proc)) {
@@ -232,7 +238,8 @@ static void read_maps(struct collector *c, struct proc *proc, uint64_t now_ns)
 	drop_maps(&call);
 }
 
-/* ---- facts ------------------------------------------------------------------------------------- */
+/* ---- facts -------------------------------------------------------------------------------------
+ */
 
 /* The innermost systemd unit of a group's path. */
 static const char *unit_of(const char *cgroup)
@@ -305,6 +312,33 @@ static int call_facts(void *data)
 	return proc_facts_read(call->tgid, call->start_boottime_ns, &call->facts);
 }
 
+/* The variables that @proc started with, where /proc no longer has them: as they were read before,
+ * else those of its parent, if @proc is a fork of it that has not executed. */
+static const char *known_environment(struct collector *c, const struct proc *proc,
+				     const struct proc_facts *facts)
+{
+	const struct proc *parent = proc_table_find(c->procs, facts->parent_tgid);
+	const char *before = proc->facts_ns ? proc->text[PROC_ENVIRONMENT] : "";
+
+	if (proc_facts_own_environment(before))
+		return before;
+	return parent && parent->layout == facts->layout && facts->layout
+		       ? parent->text[PROC_ENVIRONMENT]
+		       : "";
+}
+
+static void set_environment(struct collector *c, struct proc *proc, const struct proc_facts *facts)
+{
+	const char *own = facts->environment_lost ? known_environment(c, proc, facts) : "";
+	size_t len = proc_facts_own_environment(own);
+	char text[PROC_FACTS_ENVIRONMENT_SIZE];
+
+	if (len + strlen(facts->environment) >= sizeof(text))
+		len = 0;
+	(void)snprintf(text, sizeof(text), "%.*s%s", (int)len, own, facts->environment);
+	(void)proc_set_text(proc, PROC_ENVIRONMENT, text);
+}
+
 /* True if the process was there. */
 static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 {
@@ -315,20 +349,23 @@ static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 		return false;
 	call->tgid = proc->tgid;
 	call->start_boottime_ns = proc->start_boottime_ns;
-	if (patient_call(c->patient, proc->tgid, call_facts, NULL, call, sizeof(*call)) < 0 || !was_of(c, proc))
+	if (isolation_call(c->isolation, proc->tgid, call_facts, NULL, call, sizeof(*call)) < 0 ||
+	    !was_of(c, proc))
 		return false;
 	facts = &call->facts;
-	proc->facts_ns = now_ns;
 	proc->parent_tgid = facts->parent_tgid;
 	proc->uid = facts->uid;
+	proc->layout = facts->layout;
 	(void)family_join(c, proc, proc_table_find(c->procs, proc->parent_tgid));
 	if (facts->kthread)
 		proc->flags |= FEED_PROC_KTHREAD;
 	memcpy(proc->comm, facts->comm, sizeof(proc->comm));
 	(void)proc_set_text(proc, PROC_EXE, facts->exe);
 	(void)proc_set_text(proc, PROC_CMDLINE, facts->cmdline);
+	(void)proc_set_text(proc, PROC_PROGRAM, facts->program);
 	(void)proc_set_text(proc, PROC_CGROUP, facts->cgroup);
-	(void)proc_set_text(proc, PROC_ENVIRONMENT, facts->environment);
+	set_environment(c, proc, facts);
+	proc->facts_ns = now_ns;
 	proc->fed = false;
 	derive(c, proc);
 	return true;
@@ -337,7 +374,7 @@ static bool read_facts(struct collector *c, struct proc *proc, uint64_t now_ns)
 static void want_rows(const struct proc *proc, const struct mapping *mapping, struct module *module)
 {
 	if (module->rows_later)
-		module->origin = follow_origin(proc, mapping); /* where it was found may be gone */
+		module->origin = module_files_origin(proc, mapping); /* where it was found may be gone */
 	module_want_rows(module);
 }
 
@@ -379,27 +416,38 @@ void follow_engage(struct collector *c, struct proc *proc)
 	c->names_due = true;
 }
 
-/* ---- lives ------------------------------------------------------------------------------------- */
+/* ---- process instances -------------------------------------------------------------------------
+ */
+
+/* Nothing of @proc is observed or looked up by BPF any more. */
+static void withdraw(struct collector *c, struct proc *proc)
+{
+	alloc_end(c->alloc, proc);
+	fast_end(c, proc);
+	script_end(c, proc);
+	publish_withdraw(c, proc);
+}
 
 void follow_end(struct collector *c, struct proc *proc, uint64_t time_ns)
 {
 	if (proc->ended_ns)
 		return;
-	publish_withdraw(c, proc);
+	withdraw(c, proc);
 	proc_table_end(c->procs, proc, time_ns);
-	samples_feed_exit(c, proc);
+	announce_exit(c, proc);
 }
 
 static struct proc *begin_exec(struct collector *c, struct proc *proc, uint64_t time_ns)
 {
 	struct proc *next;
 
-	publish_withdraw(c, proc);
+	withdraw(c, proc);
 	next = proc_table_exec(c->procs, proc, time_ns);
-	samples_feed_exit(c, proc);
+	announce_exit(c, proc);
 	if (next) {
 		(void)proc_set_text(next, PROC_EXE, "");
 		(void)proc_set_text(next, PROC_CMDLINE, "");
+		(void)proc_set_text(next, PROC_PROGRAM, "");
 		(void)proc_set_text(next, PROC_PORTS, "");
 	}
 	return next;
@@ -445,7 +493,8 @@ struct proc *follow_sampled(struct collector *c, uint32_t tgid, uint64_t start_b
 	return proc;
 }
 
-/* ---- BPF's events ------------------------------------------------------------------------------ */
+/* ---- BPF's events ------------------------------------------------------------------------------
+ */
 
 static void on_fork(struct collector *c, const struct prof_task_event *event)
 {
@@ -465,6 +514,7 @@ static void on_fork(struct collector *c, const struct prof_task_event *event)
 	memcpy(proc->comm, event->comm, sizeof(proc->comm));
 	proc->parent_tgid = event->parent_tgid;
 	proc->exec_generation = event->exec_generation;
+	script_forked(c, proc);
 }
 
 static void on_exec(struct collector *c, const struct prof_task_event *event)
@@ -526,7 +576,8 @@ void follow_task(struct collector *c, const struct prof_task_event *event)
 	}
 }
 
-/* ---- mapping records --------------------------------------------------------------------------- */
+/* ---- mapping records ---------------------------------------------------------------------------
+ */
 
 static void apply_map(struct collector *c, const struct mmap_record *record, const char *path)
 {
@@ -543,13 +594,14 @@ static void apply_map(struct collector *c, const struct mmap_record *record, con
 	struct mapping_changes changes = publish_changes(&context);
 	bool executable;
 
-	/* Without a life there is nothing to hold it; /proc is read when the first sample comes. */
+	/* Without an instance there is nothing to hold it; /proc is read when the first sample
+	 * comes. */
 	if (!proc || record->time_ns < proc->begin_ns)
 		return;
 	executable = record->inode != 0 && !proc->exec_mapped && proc->exec_assumed;
 	if (executable) {
-		/* The first file that a new image maps is its executable: begin_new_exec(), which writes the
-		 * exec record, comes before elf_load(). */
+		/* The first file that a new image maps is its executable: begin_new_exec(), which
+		 * writes the exec record, comes before elf_load(). */
 		proc->exec_mapped = true;
 		proc->fed &= !proc_set_text(proc, PROC_EXE, path);
 		derive(c, proc); /* it may have ended when /proc is read */
@@ -608,14 +660,15 @@ void follow_drain(struct collector *c)
 
 void follow_until(struct collector *c, uint64_t time_ns)
 {
-	/* An event newer than the last look at the records: an exec without the mappings before it would
-	 * lose them. */
+	/* An event newer than the last look at the records: an exec without the mappings before it
+	 * would lose them. */
 	if (time_ns > c->drained_ns)
 		follow_drain(c);
 	follow_apply(c, time_ns);
 }
 
-/* ---- /proc ------------------------------------------------------------------------------------- */
+/* ---- /proc -------------------------------------------------------------------------------------
+ */
 
 static void scan_one(struct collector *c, uint32_t tgid)
 {
@@ -625,7 +678,7 @@ static void scan_one(struct collector *c, uint32_t tgid)
 	if (proc_facts_read_stat(tgid, &facts) < 0)
 		return;
 	if (proc && proc_facts_same_start(proc->start_boottime_ns, facts.start_boottime_ns)) {
-		proc->scanned = true; /* that it has ended is told by its event */
+		proc->scanned = true; /* its event reports that it has ended */
 		return;
 	}
 	if (facts.ended)
@@ -683,17 +736,15 @@ static void feed_cpu(struct collector *c, uint32_t proc, uint64_t time_ns, uint6
 		c->own_outcomes[OUTCOME_feed_full]++;
 }
 
-void follow_cpu(struct collector *c)
+void follow_cpu(struct collector *c, uint64_t begin_ns)
 {
-	uint64_t begin_ns = clock_monotonic_ns();
 	struct proc *proc;
 	size_t at = 0;
 
-	collector_drain(c);
 	while ((proc = proc_table_next(c->procs, &at)))
 		if (!proc->engaged)
 			follow_engage(c, proc);
-	samples_feed_rest(c);
+	announce_rest(c);
 	at = 0;
 	while ((proc = proc_table_next(c->procs, &at))) {
 		struct proc_facts facts;
@@ -712,7 +763,6 @@ void follow_ports(struct collector *c)
 	size_t at = 0;
 
 	c->all_ports_ns = c->ports_ns = clock_monotonic_ns();
-	collector_drain(c);
 	proc_ports_reset(c->ports);
 	while ((proc = proc_table_next(c->procs, &at)))
 		if (!proc->ended_ns)
@@ -742,18 +792,20 @@ void follow_ask_all(struct collector *c)
 			module_index_ask(c->index, modules[i], false);
 }
 
-/* A file that was deleted cannot be opened once its processes are gone: its names do not wait for a stack. */
-static void name_deleted(struct collector *c, const struct proc *proc, const struct mapping *mapping,
-			 struct module *module, uint64_t now_ns)
+/* A file that was deleted cannot be opened once its processes are gone: its names do not wait for a
+ * stack. */
+static void name_deleted(struct collector *c, const struct proc *proc,
+			 const struct mapping *mapping, struct module *module, uint64_t now_ns)
 {
 	struct stat st;
 
-	if (!module->names_later || module->state != MODULE_READY || module->slow || module->checked_ns == now_ns)
+	if (!module->names_later || module->state != MODULE_READY || module->slow ||
+	    module->checked_ns == now_ns)
 		return;
 	module->checked_ns = now_ns;
 	if (stat_mapped(c, proc->tgid, mapping, &st) < 0 || st.st_nlink)
 		return;
-	module->origin = follow_origin(proc, mapping);
+	module->origin = module_files_origin(proc, mapping);
 	(void)module_index_name(c->index, module);
 }
 
@@ -778,6 +830,22 @@ void follow_want_rows(struct collector *c)
 	follow_ask_all(c);
 }
 
+/* A process may be moved to another group, and so to another service, at any age. */
+static void look_at_group(struct collector *c, struct proc *proc, uint64_t now_ns)
+{
+	char group[PROC_FACTS_CGROUP_SIZE];
+	uint64_t read_ns = proc->group_ns > proc->facts_ns ? proc->group_ns : proc->facts_ns;
+
+	if (!proc->engaged || (proc->flags & FEED_PROC_KTHREAD) || now_ns - read_ns < GROUP_INTERVAL_NS)
+		return;
+	proc->group_ns = now_ns;
+	if (proc_facts_read_group(proc->tgid, proc->start_boottime_ns, group) < 0 ||
+	    strcmp(group, proc->text[PROC_CGROUP]) == 0)
+		return;
+	(void)read_facts(c, proc, now_ns);
+	c->names_due = true;
+}
+
 void follow_look_again(struct collector *c, uint64_t now_ns)
 {
 	struct proc *proc;
@@ -785,8 +853,10 @@ void follow_look_again(struct collector *c, uint64_t now_ns)
 
 	while ((proc = proc_table_next(c->procs, &at))) {
 		if (proc->looks >= LOOKS_MAX ||
-		    now_ns - proc->seen_ns < look_ages_ns[proc->looks])
+		    now_ns - proc->seen_ns < look_ages_ns[proc->looks]) {
+			look_at_group(c, proc, now_ns);
 			continue;
+		}
 		proc->looks++;
 		if (proc->flags & FEED_PROC_KTHREAD)
 			continue;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/collect/governor.h"
 
-/* Grows by a quarter per period, only while twice that would still fit: no swinging around the budget. */
+/* Grows by a quarter per period, only while twice that would still fit: no swinging around the
+ * budget. */
 #define GROWTH	     1.25
 #define CALM_SHARE   0.5
 #define NEAR_SHARE   0.9 /* of the budget: it is not to be passed */
@@ -19,7 +20,8 @@ void governor_set_budget(struct governor *governor, double budget_pct)
 	governor->budget_pct = budget_pct;
 }
 
-bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns, uint32_t cpu_count)
+bool governor_judge(struct governor *governor, uint64_t now_ns, uint64_t cost_ns,
+		    uint32_t cpu_count)
 {
 	double before = governor->share, elapsed;
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stacks through code that was not indexed when they were taken. Their samples go out at once, under an id
- * that is promised; the frames follow as soon as the rows are known (a server joins them when it stores). */
+/* Stacks through code that was not indexed when they were taken. Their samples go out at once,
+ * under an id that is promised; the frames follow as soon as the rows are known (a server joins
+ * them when it stores). */
+#include "agent/collect/late.h"
+
 #include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/resolve.h"
 
 #define TABLES_MAX 16u /* mapped at a time */
 
@@ -62,7 +66,7 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	if (!mapping)
 		return -EAGAIN; /* its record may come yet */
 	module = module_table_get(finder->c->modules, mapping->module);
-	if (!module || publish_is_jit(module))
+	if (!module || module_is_jit(module))
 		return -ENOENT;
 	if (!module->key && module->state != MODULE_FAILED)
 		return -EAGAIN;
@@ -87,13 +91,13 @@ static int walk(struct finder *finder, const struct late_stack *item, struct pro
 	if (!item->event->stack_bytes)
 		return -EAGAIN; /* the kernel walks again, or late_memory.c has it read */
 	if (!guess || guess->frame_count < item->event->frame_count ||
-	    item->event->frame_count > PROF_FRAMES_MAX)
+	    item->event->frame_count > PROF_WORDS_MAX)
 		return -ENOENT;
 	finder->proc = proc;
 	finder->time_ns = item->event->time_ns;
 	ret->count = item->event->frame_count;
 	memcpy(ret->words, guess->frames, ret->count * sizeof(ret->words[0]));
-	return late_stack_walk(item->event, &code, ret->words, PROF_FRAMES_MAX, &ret->count,
+	return late_stack_walk(item->event, &code, ret->words, PROF_WORDS_MAX, &ret->count,
 			       &ret->outcome);
 }
 
@@ -151,10 +155,10 @@ static void deliver(struct collector *c, const struct late_stack *item, struct p
 	const struct stack *guess = stack_table_find(c->stacks, item->hash);
 
 	if (frames)
-		samples_feed_promised(c, proc, item->event->time_ns, item->id, frames->words,
+		resolve_promised(c, proc, item->event->time_ns, item->id, frames->words,
 				      frames->count, frames->outcome);
 	else if (guess)
-		samples_feed_promised(c, proc, item->event->time_ns, item->id, guess->frames,
+		resolve_promised(c, proc, item->event->time_ns, item->id, guess->frames,
 				      guess->frame_count, guess->outcome);
 	else
 		c->own_outcomes[OUTCOME_stack_missing]++;
@@ -194,19 +198,37 @@ static bool settle(struct finder *finder, const struct late_stack *item, uint64_
 	return true;
 }
 
+/* NULL: the process has none, or none that was seen to fit. */
+static const struct script_runtime *runtime_of(const struct proc *proc)
+{
+	const struct script_frames *script = proc->script;
+
+	return script && script->state == SCRIPT_READY ? &script->runtime : NULL;
+}
+
+static int read_process(void *ctx, void *dst, size_t bytes, uint64_t va)
+{
+	const struct finder *finder = ctx;
+	struct iovec local = { dst, bytes }, remote = { (void *)(uintptr_t)va, bytes };
+	ssize_t len = process_vm_readv((pid_t)finder->proc->tgid, &local, 1, &remote, 1, 0);
+
+	return len == (ssize_t)bytes ? 0 : -EFAULT;
+}
+
 int late_walk_asleep(struct collector *c, const struct late_stack *item,
 		     const struct prof_late_event *event, struct late_frames *ret)
 {
 	struct finder finder = { .c = c,
 				 .proc = proc_table_by_id(c->procs, item->proc),
 				 .time_ns = event->time_ns };
-	const struct late_code code = { .ctx = &finder, .find = find_code };
+	struct late_code code = { .ctx = &finder, .find = find_code, .read = read_process };
 	int rc;
 
 	if (!finder.proc)
 		return -ENOENT;
+	code.runtime = runtime_of(finder.proc);
 	ret->count = 0;
-	rc = late_stack_walk(event, &code, ret->words, PROF_FRAMES_MAX, &ret->count, &ret->outcome);
+	rc = late_stack_walk(event, &code, ret->words, PROF_WORDS_MAX, &ret->count, &ret->outcome);
 	unmap_tables(&finder);
 	if (rc != -ENOENT || !ret->count)
 		return rc;
@@ -233,9 +255,6 @@ void late_sweep(struct collector *c, uint64_t now_ns)
 {
 	struct finder finder = { .c = c };
 
-	late_memory_start(c, now_ns);
-	if (c->late_memory.is_busy && now_ns >= c->late_memory.until_ns)
-		late_memory_stop(c);
 	if (!c->late.count || (c->late_seen == c->knowledge && now_ns < c->late.items[0].until_ns))
 		return;
 	c->late_seen = c->knowledge;

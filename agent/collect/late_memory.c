@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stacks of threads that sleep through a sweep (bpf/offcpu.bpf.h): the kernel sent their registers, and their
- * memory is read from outside. A read may hang for ever (userfaultfd, FUSE, a process that is stuck), so it
- * is a child that reads and walks, with what the collector knew when it was forked; it has as long as any
- * late stack, and is killed then. What it does not answer stays what the kernel could say. */
+/* Stacks of threads that sleep through a sweep (bpf/offcpu.bpf.h): the kernel sent their registers,
+ * and their memory is read from outside. A read may hang for ever (userfaultfd, FUSE, a process
+ * that is stuck), so it is a child that reads and walks, with what the collector knew when it was
+ * forked; it has as long as any late stack, and is killed then. What it does not answer stays what
+ * the kernel could say. */
+#include "agent/collect/late_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,12 +21,12 @@
 #include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/pidfd.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/late.h"
 
 #define PAGE	   4096u
 #define STACK_VECS (PROF_LATE_STACK_BYTES / PAGE + 1)
 
-/* ---- the child ----------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 /* @bytes from @va on, as far as they are there: a read ends between two vectors. */
 static uint32_t read_stack(uint32_t tgid, uint64_t va, uint8_t *to)
@@ -60,8 +63,8 @@ static bool still_sleeps(const struct prof_late_event *event)
 	return len >= (ssize_t)due_len && strcmp(text + (size_t)len - due_len, due) == 0;
 }
 
-static void answer(struct collector *c, const struct late_stack *item, struct prof_late_event *event,
-		   struct late_frames *frames, int fd)
+static void answer(struct collector *c, const struct late_stack *item,
+		   struct prof_late_event *event, struct late_frames *frames, int fd)
 {
 	size_t bytes;
 
@@ -91,7 +94,7 @@ static _Noreturn void read_all(struct collector *c, int fd)
 	_exit(0);
 }
 
-/* ---- the collector ------------------------------------------------------------------------------- */
+/* ---- the collector --------------------------------------------------------------------------- */
 
 /* Marks what a new child shall read; false: nothing. */
 static bool ask(struct collector *c, uint64_t now_ns)
@@ -108,7 +111,30 @@ static bool ask(struct collector *c, uint64_t now_ns)
 	return any;
 }
 
-void late_memory_start(struct collector *c, uint64_t now_ns)
+/* Stacks without an answer wait no longer. */
+static void give_up(struct collector *c)
+{
+	for (size_t i = 0; i < c->late.count; i++)
+		if (c->late.items[i].asked)
+			c->late.items[i].until_ns = 0;
+	c->late_seen = UINT64_MAX;
+}
+
+void late_memory_stop(struct collector *c)
+{
+	struct late_memory *memory = &c->late_memory;
+
+	if (!memory->is_busy)
+		return;
+	pidfd_kill(memory->pidfd);
+	cleanup_close_fn(&memory->pidfd);
+	(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, memory->fd, NULL);
+	(void)close(memory->fd);
+	memory->is_busy = false;
+	give_up(c);
+}
+
+static void start(struct collector *c, uint64_t now_ns)
 {
 	struct late_memory *memory = &c->late_memory;
 	struct epoll_event event = { .events = EPOLLIN };
@@ -137,27 +163,11 @@ void late_memory_start(struct collector *c, uint64_t now_ns)
 	}
 }
 
-/* What was not answered will not be. */
-static void give_up(struct collector *c)
+void late_memory_sweep(struct collector *c, uint64_t now_ns)
 {
-	for (size_t i = 0; i < c->late.count; i++)
-		if (c->late.items[i].asked)
-			c->late.items[i].until_ns = 0;
-	c->late_seen = UINT64_MAX;
-}
-
-void late_memory_stop(struct collector *c)
-{
-	struct late_memory *memory = &c->late_memory;
-
-	if (!memory->is_busy)
-		return;
-	pidfd_kill(memory->pidfd);
-	cleanup_close_fn(&memory->pidfd);
-	(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, memory->fd, NULL);
-	(void)close(memory->fd);
-	memory->is_busy = false;
-	give_up(c);
+	start(c, now_ns);
+	if (c->late_memory.is_busy && now_ns >= c->late_memory.until_ns)
+		late_memory_stop(c);
 }
 
 /* Takes whole answers out of the buffer. */

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Modules leave the table when there are many and nothing needs them: no process maps them (or did a moment ago),
- * no stack that is kept leads through them, nobody is asked about them, and they stand for no other. A module that
- * was so for two looks leaves BPF's map of files, so that no new stack gets its id; at the next look, with all
- * stacks of before long read, its id is free. */
+/* Modules leave the table when there are many and nothing needs them: no process maps them (or did
+ * a moment ago), no stack that is kept leads through them, nobody is asked about them, and they
+ * stand for no other. A module that was so for two looks leaves BPF's map of files, so that no new
+ * stack gets its id; at the next look, with all stacks of before long read, its id is free. */
+#include "agent/collect/module_sweep.h"
+
 #include <string.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/vec.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/publish.h"
 
 #define LOOK_NS	     (60 * NS_PER_S)
 #define MODULES_KEEP 16384u /* a file that comes back is known: it is not read again */
@@ -36,10 +38,12 @@ static void hold_mapping(void *ctx, const struct mapping *mapping)
 	hold(ctx, mapping->module);
 }
 
-/* The kernel, the vDSO and what stands for all files that found no place are not of a file or a process. */
+/* The kernel, the vDSO and what stands for all files that found no place are not of a file or a
+ * process. */
 static bool is_needed(const struct module *module)
 {
-	return module->state == MODULE_ASKED || (!module->file.inode && module->kind != FEED_MODULE_JIT);
+	return module->state == MODULE_ASKED || (!module->file.inode && module->kind != FEED_MODULE_JIT &&
+						 module->kind != FEED_MODULE_SCRIPT);
 }
 
 /* Counts the looks at which each was not needed. */
@@ -55,6 +59,8 @@ static void look(struct collector *c)
 	while ((proc = proc_table_next_kept(c->procs, &at))) {
 		mapping_set_each(proc->mappings, hold_mapping, c);
 		hold(c, proc->jit_module);
+		if (proc->script)
+			hold(c, proc->script->module);
 	}
 	stack_table_each(c->stacks, hold_stack, c);
 	at = 0;
@@ -112,7 +118,8 @@ static void free_idle(struct collector *c, uint32_t too_many)
 	if (c->bpf && with_table.count)
 		bpf_agent_tables_drop(c->bpf, with_table.data, (uint32_t)with_table.count);
 	id_vec_deinit(&with_table);
-	log_debug("%u modules that nothing needs were forgotten, %u are left", freed, module_table_count(c->modules));
+	log_debug("%u modules that nothing needs were forgotten, %u are left", freed,
+		  module_table_count(c->modules));
 }
 
 void module_sweep(struct collector *c, uint64_t now_ns)

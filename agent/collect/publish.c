@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From what is known about modules and processes to what the BPF programs look up: files, mappings, unwind
- * tables, targets. A process's mappings are published together, once all of their modules are settled (or
- * SETTLE_NS later), and then PROF_WANT_MAPPED says that they are complete. Before that the programs read
- * the process's own list of mappings and find modules by file. */
+/* From what is known about modules and processes to what the BPF programs look up: files, mappings,
+ * unwind tables, targets. A process's mappings are published together, once all of their modules
+ * are settled (or SETTLE_NS later), and then PROF_WANT_MAPPED says that they are complete. Before
+ * that the programs read the process's own list of mappings and find modules by file. */
+#include "agent/collect/publish.h"
+
 #include <errno.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
-#include "agent/collect/collector_internal.h"
-#include "agent/collect/module_files.h"
-#include "agent/collect/proc_facts.h"
+#include "agent/collect/announce.h"
+#include "agent/collect/modules/module_files.h"
+#include "agent/collect/proc/proc_facts.h"
+#include "agent/collect/script.h"
 
 #define SETTLE_NS      (2 * NS_PER_S)
 #define PUBLISH_AGE_NS NS_PER_S
 #define FILES_SWEEP_NS (10 * NS_PER_S) /* between two looks at which files are mapped */
 #define PUBLISH_EARLY  32u /* mappings: the programs read up to 64 of a young process, each time */
 
-/* ---- modules ----------------------------------------------------------------------------------- */
+/* ---- modules -----------------------------------------------------------------------------------
+ */
 
 void publish_init(struct collector *c)
 {
@@ -51,13 +55,6 @@ static bool starts_with(const char *text, const char *start)
 	return strncmp(text, start, strlen(start)) == 0;
 }
 
-bool publish_is_jit(const struct module *module)
-{
-	return module->kind == FEED_MODULE_UNREADABLE &&
-	       (starts_with(module->path, "/memfd:") || starts_with(module->path, "/dev/zero") ||
-		starts_with(module->path, "/SYSV"));
-}
-
 static void forget_file(struct collector *c, const struct module_file *file)
 {
 	struct prof_file_key key = { .inode = file->inode,
@@ -86,10 +83,12 @@ static uint32_t mapping_flags(const struct module *module)
 {
 	uint32_t flags = 0;
 
-	if (!module || publish_is_jit(module))
+	if (!module || module_is_jit(module))
 		return PROF_MAPPING_JIT;
 	if (module->flags & INDEXED_FP)
 		flags |= PROF_MAPPING_FP;
+	if (module->script && module->script->kind != SCRIPT_HOTSPOT)
+		flags |= PROF_MAPPING_RUNTIME;
 	if (module->table_bytes)
 		flags |= PROF_MAPPING_ROWS;
 	else if (module_is_awaited(module))
@@ -116,7 +115,8 @@ static void mark_mapped(struct collector *c)
 	}
 }
 
-/* Files that no process maps any more leave BPF's map; one that is mapped again comes back. False: none has left. */
+/* Files that no process maps any more leave BPF's map; one that is mapped again comes back. False:
+ * none has left. */
 static bool make_room_for_files(struct collector *c)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -212,7 +212,8 @@ void publish_ask_jit(struct collector *c, struct proc *proc)
 {
 	struct module *module = module_table_get(c->modules, proc->jit_module);
 
-	if (!module || module->state != MODULE_READY || ((module->flags & INDEXED_SYMBOLS) && !module->slow))
+	if (!module || module->state != MODULE_READY ||
+	    ((module->flags & INDEXED_SYMBOLS) && !module->slow))
 		return; /* a copy does not grow */
 	module->origin = (struct module_origin){ .tgid = proc->tgid };
 	module->file = (struct module_file){ 0 };
@@ -227,8 +228,8 @@ void publish_ask_jit(struct collector *c, struct proc *proc)
 		}
 	}
 	module->state = MODULE_SEEN;
-	/* Not behind all files of the host: other code may lie there tomorrow, and what this session saw is told by
-	 * the names it is stored with. */
+	/* Not behind all files of the host: other code may lie there tomorrow, and what this
+	 * session saw is told by the names it is stored with. */
 	module_index_ask(c->index, module, true);
 }
 
@@ -247,12 +248,13 @@ uint32_t publish_jit_module(struct collector *c, struct proc *proc)
 	module->state = MODULE_READY;
 	module->changed = false;
 	proc->jit_module = module->id;
-	(void)!samples_feed_module(c, module);
+	(void)!announce_module(c, module);
 	publish_ask_jit(c, proc);
 	return module->id;
 }
 
-/* ---- unwind tables ----------------------------------------------------------------------------- */
+/* ---- unwind tables -----------------------------------------------------------------------------
+ */
 
 static void drop_table(struct collector *c, struct module *module)
 {
@@ -280,8 +282,8 @@ static void mark_used(void *ctx, const struct stack *stack)
 	}
 }
 
-/* Makes @bytes fit into the budget by taking away the tables that stacks went through least recently.
- * False: it would not fit even alone. */
+/* Makes @bytes fit into the budget by taking away the tables that stacks went through least
+ * recently. False: it would not fit even alone. */
 static bool make_room(struct collector *c, uint64_t bytes)
 {
 	uint64_t budget = c->options->memory_budget_bytes;
@@ -342,10 +344,11 @@ void publish_indexed(void *ctx, struct module *module, int table_fd, uint64_t ta
 	c->knowledge++;
 	c->sweep_due = true;
 	if (!module->fed)
-		(void)!samples_feed_module(c, module);
+		(void)!announce_module(c, module);
 }
 
-/* ---- mappings ---------------------------------------------------------------------------------- */
+/* ---- mappings ----------------------------------------------------------------------------------
+ */
 
 static int add_mapping(struct collector *c, struct proc *proc, const struct mapping *mapping)
 {
@@ -405,6 +408,8 @@ static void on_added(void *ctx, const struct mapping *mapping)
 
 	if (proc->published && add_mapping(context->c, proc, mapping) < 0)
 		unpublish(context->c, proc);
+	if (collector_active(context->c)) /* a program may be short: its names are wanted soon */
+		script_mapped(context->c, proc, mapping);
 	context->c->knowledge++;
 }
 
@@ -413,8 +418,8 @@ struct mapping_changes publish_changes(struct publish_context *context)
 	return (struct mapping_changes){ .ctx = context, .removed = on_removed, .added = on_added };
 }
 
-/* What was decided after the process had executed or ended, and before that was known here, would stay for good, and be
- * another's who is given its number. */
+/* Takes back a decision that came after the process had executed or ended, and before that was
+ * known here. It would stay for good, and apply to another process with the same number. */
 static void withdraw_target(struct collector *c, const struct proc *proc)
 {
 	struct prof_target target;
@@ -426,8 +431,6 @@ static void withdraw_target(struct collector *c, const struct proc *proc)
 
 void publish_withdraw(struct collector *c, struct proc *proc)
 {
-	alloc_end(c, proc);
-	fast_end(c, proc);
 	if (c->bpf)
 		withdraw_target(c, proc);
 	if (!proc->published)
@@ -440,7 +443,8 @@ void publish_withdraw(struct collector *c, struct proc *proc)
 	proc->published = false;
 }
 
-/* ---- sweep ------------------------------------------------------------------------------------- */
+/* ---- sweep -------------------------------------------------------------------------------------
+ */
 
 static bool settled(const struct collector *c, const struct proc *proc)
 {
@@ -454,22 +458,29 @@ static bool settled(const struct collector *c, const struct proc *proc)
 	return true;
 }
 
-bool publish_is_settled(const struct collector *c)
+bool publish_is_settled(struct collector *c)
 {
-	const struct proc *proc;
+	struct proc *proc;
 	size_t at = 0;
 
 	while ((proc = proc_table_next(c->procs, &at))) {
-		bool counts = proc->wanted ? !(proc->wanted & (PROF_WANT_NONE | PROF_WANT_EXCLUDED)) : !proc->begin_ns;
+		bool is_target =
+			proc->wanted && !(proc->wanted & (PROF_WANT_NONE | PROF_WANT_EXCLUDED));
 
-		if (counts && !settled(c, proc))
+		if ((is_target || (!proc->wanted && !proc->begin_ns)) && !settled(c, proc))
+			return false;
+		if (!is_target)
+			continue;
+		script_find(c, proc);
+		if (script_is_awaited(c, proc))
 			return false;
 	}
 	return true;
 }
 
-/* Most processes are never sampled, and most that begin end within a second: putting their mappings into the
- * table, some ten entries each, costs more than finding them by the kernel's list at the samples they have. */
+/* Most processes are never sampled, and most that begin end within a second: putting their mappings
+ * into the table, some ten entries each, costs more than finding them by the kernel's list at the
+ * samples they have. */
 static uint64_t publish_due_ns(const struct collector *c, const struct proc *proc)
 {
 	if (!features_has(&c->options->features, FEATURE_VMA_WALK) ||
@@ -480,7 +491,8 @@ static uint64_t publish_due_ns(const struct collector *c, const struct proc *pro
 	return proc->begin_ns ? proc->begin_ns + PUBLISH_AGE_NS : 0;
 }
 
-/* What a runtime's library or executable says about the process that maps it. */
+/* Flags of the runtime that the library or executable @module brings to the process that maps it.
+ */
 static uint32_t runtime_flags(const struct proc *proc, const struct module *module)
 {
 	uint32_t flags = module->runtime;
@@ -488,11 +500,13 @@ static uint32_t runtime_flags(const struct proc *proc, const struct module *modu
 	/* A Go library in another program does not make it a Go program. */
 	if ((flags & FEED_PROC_GO) && strcmp(module->path, proc->text[PROC_EXE]) != 0)
 		flags &= ~(uint32_t)FEED_PROC_GO;
-	return flags & (FEED_PROC_GO | FEED_PROC_JVM | FEED_PROC_PYTHON | FEED_PROC_NODE);
+	return flags & (FEED_PROC_GO | FEED_PROC_JVM | FEED_PROC_PYTHON | FEED_PROC_NODE |
+			FEED_PROC_V8_COMPRESSED | FEED_PROC_V8_UNDESCRIBED);
 }
 
 static void sweep_proc(struct collector *c, struct proc *proc)
 {
+	script_find(c, proc);
 	for (size_t i = 0; i < mapping_set_count(proc->mappings); i++) {
 		const struct mapping *mapping = mapping_set_at(proc->mappings, i);
 		struct module *module =
@@ -569,7 +583,8 @@ void publish_sweep(struct collector *c, uint64_t now_ns)
 	}
 }
 
-/* ---- targets ----------------------------------------------------------------------------------- */
+/* ---- targets -----------------------------------------------------------------------------------
+ */
 
 void publish_target(struct collector *c, struct proc *proc)
 {

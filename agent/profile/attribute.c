@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LABEL_NONE UINT32_MAX /* no string */
+
 static const struct {
 	const char *name;
 	enum attribute_kind kind;
@@ -13,22 +15,14 @@ static const struct {
 	{ "exe", ATTRIBUTE_EXE },	  { "service", ATTRIBUTE_SERVICE },
 	{ "host", ATTRIBUTE_HOST },	  { "thread", ATTRIBUTE_THREAD },
 	{ "tid", ATTRIBUTE_TID },	  { "state", ATTRIBUTE_STATE },
-	{ "wait", ATTRIBUTE_WAIT },
+	{ "wait", ATTRIBUTE_WAIT },	  { "container", ATTRIBUTE_CONTAINER },
+	{ "image", ATTRIBUTE_IMAGE },	  { "pod", ATTRIBUTE_POD },
+	{ "namespace", ATTRIBUTE_NAMESPACE },
 };
 
 const char *attribute_extra_name(enum profile_type type)
 {
-	switch (type) {
-	case PROFILE_IO:
-		return "kind";
-	case PROFILE_BLOCK:
-	case PROFILE_MUTEX:
-		return "lock";
-	case PROFILE_GOROUTINE:
-		return "createdBy";
-	default:
-		return NULL;
-	}
+	return profile_type_info(type)->extra;
 }
 
 int attribute_parse(const struct profile *p, const char *name, struct attribute *ret)
@@ -52,6 +46,11 @@ int attribute_parse(const struct profile *p, const char *name, struct attribute 
 			return 0;
 		}
 	}
+	/* Attributes that only some samples have are known in every profile. */
+	if (!strcmp(name, PROFILE_LABEL_TIER) || !strcmp(name, PROFILE_LABEL_RUNTIME)) {
+		*ret = (struct attribute){ ATTRIBUTE_LABEL, LABEL_NONE };
+		return 0;
+	}
 	return -EINVAL;
 }
 
@@ -67,6 +66,14 @@ static const char *of_process(const struct profile *p, uint32_t process, enum at
 		return profile_string(p, p->processes[process].exe);
 	case ATTRIBUTE_SERVICE:
 		return profile_string(p, p->processes[process].service);
+	case ATTRIBUTE_CONTAINER:
+		return profile_string(p, p->processes[process].container);
+	case ATTRIBUTE_IMAGE:
+		return profile_string(p, p->processes[process].image);
+	case ATTRIBUTE_POD:
+		return profile_string(p, p->processes[process].pod);
+	case ATTRIBUTE_NAMESPACE:
+		return profile_string(p, p->processes[process].namespace);
 	case ATTRIBUTE_HOST:
 		return p->processes[process].host ? profile_string(p, p->processes[process].host) : p->meta.host;
 	default:
@@ -95,6 +102,10 @@ const char *attribute_text(const struct profile *p, uint32_t attrs, struct attri
 	case ATTRIBUTE_PID:
 	case ATTRIBUTE_EXE:
 	case ATTRIBUTE_SERVICE:
+	case ATTRIBUTE_CONTAINER:
+	case ATTRIBUTE_IMAGE:
+	case ATTRIBUTE_POD:
+	case ATTRIBUTE_NAMESPACE:
 		return of_process(p, a->process, attribute.kind, scratch);
 	case ATTRIBUTE_HOST:
 		return of_process(p, a->process, attribute.kind, scratch);

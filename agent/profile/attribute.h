@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of samples by name, as users write them (contract.md section 3): built-in ones are
- * fields of struct profile_attrs and its process, all others are labels. Pure, thread-safe. */
+/* Attributes of samples by the names that users write (where, groupBy, breakdown). Built-in
+ * attributes are fields of struct profile_attrs and its process; all others are labels. Pure,
+ * thread-safe. */
 #ifndef PROFD_PROFILE_ATTRIBUTE_H
 #define PROFD_PROFILE_ATTRIBUTE_H
 
@@ -11,6 +12,10 @@ enum attribute_kind {
 	ATTRIBUTE_PID,
 	ATTRIBUTE_EXE,
 	ATTRIBUTE_SERVICE,
+	ATTRIBUTE_CONTAINER, /* of its process: names that the container's runtime keeps */
+	ATTRIBUTE_IMAGE,
+	ATTRIBUTE_POD,
+	ATTRIBUTE_NAMESPACE,
 	ATTRIBUTE_HOST,
 	ATTRIBUTE_THREAD, /* name of the thread */
 	ATTRIBUTE_TID,
@@ -25,10 +30,12 @@ struct attribute {
 	uint32_t label; /* string id of the label's name */
 };
 
-/* What the `extra` field of a type's samples is called, wherever it is written; NULL: they have none. */
+/* The name of the `extra` field of a type's samples, wherever it is written; NULL: the type has
+ * none. */
 const char *attribute_extra_name(enum profile_type type);
 
-/* -EINVAL: no such attribute in a profile of this type, and no sample has a label of that name. */
+/* -EINVAL: no such attribute in a profile of this type, and no sample has a label of that name.
+ * `tier` and `runtime` are labels that exist always. */
 int attribute_parse(const struct profile *p, const char *name, struct attribute *ret) must_use;
 
 #define ATTRIBUTE_SCRATCH_SIZE 16

@@ -34,7 +34,8 @@ struct profile_builder {
 };
 
 /* By self, cumulative and name, as profile_top_functions() gives them. -ENOMEM. */
-int profile_sort_rows(const struct profile *p, struct profile_function_row *rows, size_t count) must_use;
+int profile_sort_rows(const struct profile *p, struct profile_function_row *rows, size_t count)
+	must_use;
 
 /* Saturates instead of overflowing: totals of hostile values stay finite. */
 static inline int64_t profile_add(int64_t a, int64_t b)

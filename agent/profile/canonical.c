@@ -78,7 +78,8 @@ bool canonical_function_is(const char *name, const char *asked)
 {
 	size_t len = strlen(asked);
 
-	return strncmp(name, asked, len) == 0 && (name[len] == '\0' || canonical_function_len(name) == len);
+	return strncmp(name, asked, len) == 0 &&
+	       (name[len] == '\0' || canonical_function_len(name) == len);
 }
 
 /* "app-1.4.2", "app_v2.0-rc1": a dash or underscore and a number with a dot begin the version. */
@@ -251,6 +252,16 @@ static const char *const scheduler[] = {
 bool canonical_is_scheduler(const char *kernel_function)
 {
 	return in_list(kernel_function, scheduler, ARRAY_SIZE(scheduler));
+}
+
+bool canonical_is_interpreter(const char *path)
+{
+	static const char *const files[] = { "libpython2*", "libpython3*", "python",  "python2*",
+					     "python3*",    "libjvm.so*",  "node",    "node (*",
+					     "nodejs*",	    "libnode.so*" };
+	const char *slash = strrchr(path, '/');
+
+	return in_list(slash ? slash + 1 : path, files, ARRAY_SIZE(files));
 }
 
 static const char *const idle_waits[] = {

@@ -83,7 +83,9 @@ static uint32_t copy_host(const struct copy *c, uint32_t host)
 
 	if (host)
 		return c->strings[host];
-	return strcmp(name, c->to->p->meta.host) == 0 ? 0 : profile_builder_string(c->to, name, strlen(name));
+	return strcmp(name, c->to->p->meta.host) == 0
+		       ? 0
+		       : profile_builder_string(c->to, name, strlen(name));
 }
 
 int copy_init(struct copy *copy, const struct profile *from, struct profile_builder *to)
@@ -109,6 +111,10 @@ int copy_init(struct copy *copy, const struct profile *from, struct profile_buil
 		process.exe = c.strings[process.exe];
 		process.comm = c.strings[process.comm];
 		process.service = c.strings[process.service];
+		process.container = c.strings[process.container];
+		process.image = c.strings[process.image];
+		process.pod = c.strings[process.pod];
+		process.namespace = c.strings[process.namespace];
 		process.host = copy_host(&c, process.host);
 		c.processes[i] = profile_builder_process(to, &process);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries the contents of one profile into a builder: a table of old id -> new id for each kind, so
- * that each element is interned once however often it is referred to. */
+/* Carries the contents of one profile into a builder. A table of old id -> new id for each kind
+ * lets each element be interned once, however often it is referred to. */
 #ifndef PROFD_PROFILE_COPY_H
 #define PROFD_PROFILE_COPY_H
 

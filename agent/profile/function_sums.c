@@ -7,12 +7,13 @@
 
 #include "agent/base/vec.h"
 #include "agent/profile/builder_internal.h"
+#include "agent/profile/profile_fold.h"
 #include "agent/profile/quality.h"
 #include "bpf/profiler.h"
 
 #define NO_FUNCTION UINT32_MAX
 
-/* What a node, a frame or a function is part of. */
+/* The stacks that a node, a frame or a function belongs to. */
 enum { OF_USER = 1, OF_KERNEL = 2, OF_BOTH = 3 };
 
 struct row { /* of a function */
@@ -27,6 +28,8 @@ struct place { /* a frame of the tree: its functions, outermost first */
 	uint8_t roles;
 	bool unknown; /* in this tree for the first time */
 	bool cut; /* the marker of a cut stack: elsewhere than at the root it is nobody's own */
+	uint8_t kind;	 /* enum fold_frame */
+	uint32_t module; /* the builder's number of its mapping */
 };
 
 struct kernel_node {
@@ -38,6 +41,7 @@ struct step { /* of the way from the root */
 	uint32_t node;
 	uint32_t leaf; /* function whose own value is what ends here */
 	int64_t total; /* of what the walk met here and below */
+	struct fold fold;
 };
 
 VEC_DEFINE(rows, struct row);
@@ -54,13 +58,14 @@ struct function_sums {
 	struct rows_vec rows; /* by the builder's number of the function */
 	int64_t value;
 	uint64_t samples_1024;
-	/* Of the tree being added. */
+	/* State of the tree that is being added. */
 	const struct stack_tree *tree;
 	const struct stack_sum *stacks;
 	size_t stack_count;
 	struct roles_vec roles;		/* by node */
 	struct kernel_nodes_vec kernel; /* by node: those of kernel stacks alone are filled */
-	bool entangled; /* a function of a kernel stack may be above it already: each of these is gone through for itself */
+	bool entangled; /* a function of a kernel stack may be above it already: each of these is
+			   gone through for itself */
 	struct places_vec places;
 	struct numbers_vec functions;
 	struct words_vec words;	 /* frames that occur */
@@ -68,7 +73,8 @@ struct function_sums {
 	struct numbers_vec down; /* nodes that follow, innermost first */
 };
 
-struct function_sums *function_sums_create(const struct profile_meta *meta, const struct stack_modules *modules,
+struct function_sums *function_sums_create(const struct profile_meta *meta,
+					   const struct stack_modules *modules,
 					   const struct name_source *names)
 {
 	cleanup(function_sums) struct function_sums *s = calloc(1, sizeof(*s));
@@ -110,7 +116,8 @@ static void mark(struct function_sums *s, uint32_t node, uint8_t role)
 	}
 }
 
-static int check_stack(const struct function_sums *s, const struct stack_sum *stack, uint32_t user_before)
+static int check_stack(const struct function_sums *s, const struct stack_sum *stack,
+		       uint32_t user_before)
 {
 	return stack->user < s->tree->node_count && stack->kernel < s->tree->node_count &&
 			       (stack->user || stack->kernel) && stack->user >= user_before
@@ -118,7 +125,7 @@ static int check_stack(const struct function_sums *s, const struct stack_sum *st
 		       : -EINVAL;
 }
 
-/* Which nodes and frames there are, and what ends at those of kernel stacks. */
+/* Marks the nodes and frames that exist, and those where kernel stacks end. */
 static int mark_all(struct function_sums *s)
 {
 	const struct stack_tree *tree = s->tree;
@@ -152,7 +159,19 @@ static int mark_all(struct function_sums *s)
 	return rc;
 }
 
-static int keep_functions(struct function_sums *s, struct place *place, const uint32_t *frames, size_t count)
+static void tell_fold(const struct function_sums *s, struct place *place,
+		      const struct profile_frame *frame)
+{
+	const struct profile *p = s->builder->p;
+	const char *path = profile_builder_text(s->builder, p->mappings[frame->mapping].path);
+	const char *package = profile_builder_text(s->builder, p->functions[frame->function].package);
+
+	place->kind = (uint8_t)fold_frame_of(frame, path, package);
+	place->module = frame->mapping;
+}
+
+static int keep_functions(struct function_sums *s, struct place *place, const uint32_t *frames,
+			  size_t count)
 {
 	int rc = 0;
 
@@ -166,6 +185,8 @@ static int keep_functions(struct function_sums *s, struct place *place, const ui
 			rc = rows_vec_push(&s->rows, (struct row){ 0 });
 		if (rc < 0)
 			break;
+		if (i == 0)
+			tell_fold(s, place, resolved);
 		row = &s->rows.data[resolved->function];
 		row->kind = resolved->kind;
 		row->roles |= place->roles;
@@ -175,7 +196,7 @@ static int keep_functions(struct function_sums *s, struct place *place, const ui
 	return rc;
 }
 
-/* What earlier trees had, too, is at hand; the others are left in words. */
+/* Finds the frames that earlier trees had, too; the other frames are left as words. */
 static int recall_all(struct function_sums *s)
 {
 	const struct stack_tree *tree = s->tree;
@@ -265,12 +286,28 @@ static void go_up(struct function_sums *s)
 	const struct step step = s->way.data[--s->way.count];
 	struct step *above = last_step(s);
 
-	leave(s, step.node, step.total);
+	if (!step.fold.is_left_out)
+		leave(s, step.node, step.total);
 	if (above)
 		above->total = profile_add(above->total, step.total);
 }
 
-/* To a node that is not before the one where the walk is: up to what both are below, and down. */
+static int go_down(struct function_sums *s, uint32_t node)
+{
+	const struct place *place = place_of(s, node);
+	const struct step *above = last_step(s);
+	struct step step = { .node = node, .leaf = above ? above->leaf : NO_FUNCTION };
+
+	if (place->count && !place->cut)
+		step.fold = fold_next(above ? above->fold : step.fold, place->kind, place->module);
+	else if (above)
+		step.fold = above->fold;
+	if (!step.fold.is_left_out)
+		step.leaf = enter(s, node, step.leaf);
+	return steps_vec_push(&s->way, step);
+}
+
+/* Moves to a node that is not before the current one: up to the common ancestor, then down. */
 static int go_to(struct function_sums *s, uint32_t node)
 {
 	int rc = 0;
@@ -285,18 +322,16 @@ static int go_to(struct function_sums *s, uint32_t node)
 		if (rc < 0)
 			return rc;
 	}
-	for (size_t i = s->down.count; i-- > 0 && rc == 0;) {
-		uint32_t leaf = s->way.count ? last_step(s)->leaf : NO_FUNCTION;
-
-		node = s->down.data[i];
-		rc = steps_vec_push(&s->way, (struct step){ node, enter(s, node, leaf), 0 });
-	}
+	for (size_t i = s->down.count; i-- > 0 && rc == 0;)
+		rc = go_down(s, s->down.data[i]);
 	return rc;
 }
 
-static int add_to_marker(struct function_sums *s, const char *name, int64_t value, uint64_t samples_1024)
+static int add_to_marker(struct function_sums *s, const char *name, int64_t value,
+			 uint64_t samples_1024)
 {
-	struct profile_function function = { .name = profile_builder_string(s->builder, name, strlen(name)) };
+	struct profile_function function = { .name = profile_builder_string(s->builder, name,
+									    strlen(name)) };
 	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER,
 				       .function = profile_builder_function(s->builder, &function) };
 	struct row *row;
@@ -315,7 +350,7 @@ static int add_to_marker(struct function_sums *s, const char *name, int64_t valu
 	return 0;
 }
 
-/* What kernel stacks take of the way below user stacks: they are a tree, too. */
+/* Adds what kernel stacks take of the path below user stacks: they are a tree, too. */
 static int walk_kernel(struct function_sums *s)
 {
 	int rc = 0;
@@ -337,7 +372,8 @@ static int walk_kernel(struct function_sums *s)
 	return rc;
 }
 
-/* From where the walk is, down the kernel stack and back; *leaf is then what its value belongs to. */
+/* From where the walk is, down the kernel stack and back; *leaf is then what its value belongs to.
+ */
 static int cross_kernel(struct function_sums *s, const struct stack_sum *stack, uint32_t *leaf)
 {
 	int rc = 0;
@@ -355,7 +391,8 @@ static int cross_kernel(struct function_sums *s, const struct stack_sum *stack, 
 static int add_stack(struct function_sums *s, const struct stack_sum *stack)
 {
 	struct step *step = last_step(s);
-	uint32_t leaf = step ? step->leaf : NO_FUNCTION;
+	bool ends = step && step->fold.is_leaf; /* the step's frame stays for this stack */
+	uint32_t leaf = !step ? NO_FUNCTION : ends ? enter(s, step->node, step->leaf) : step->leaf;
 	int rc = 0;
 
 	if (step)
@@ -364,6 +401,8 @@ static int add_stack(struct function_sums *s, const struct stack_sum *stack)
 		rc = cross_kernel(s, stack, &leaf);
 	else if (stack->kernel && s->kernel.data[stack->kernel].leaf != NO_FUNCTION)
 		leaf = s->kernel.data[stack->kernel].leaf;
+	if (ends)
+		leave(s, step->node, stack->value);
 	if (rc < 0)
 		return rc;
 	if (leaf == NO_FUNCTION) /* nothing of it is code */
@@ -387,8 +426,8 @@ static int walk(struct function_sums *s)
 	return rc;
 }
 
-int function_sums_add(struct function_sums *s, const struct stack_tree *tree, const struct stack_sum *stacks,
-		      size_t count)
+int function_sums_add(struct function_sums *s, const struct stack_tree *tree,
+		      const struct stack_sum *stacks, size_t count)
 {
 	int rc;
 
@@ -405,7 +444,8 @@ int function_sums_add(struct function_sums *s, const struct stack_tree *tree, co
 	return rc == 0 ? walk(s) : rc;
 }
 
-int function_sums_add_marker(struct function_sums *s, const char *name, int64_t value, uint64_t samples_1024)
+int function_sums_add_marker(struct function_sums *s, const char *name, int64_t value,
+			     uint64_t samples_1024)
 {
 	s->value = profile_add(s->value, value);
 	s->samples_1024 += samples_1024;
@@ -434,8 +474,8 @@ static int finish_profile(struct function_sums *s, struct profile **ret)
 	return profile_builder_finish(s->builder, &quality, ret);
 }
 
-int function_sums_finish(struct function_sums *s, struct profile **ret, struct profile_function_row **ret_rows,
-			 size_t *ret_count)
+int function_sums_finish(struct function_sums *s, struct profile **ret,
+			 struct profile_function_row **ret_rows, size_t *ret_count)
 {
 	cleanup(profile) struct profile *p = NULL;
 	cleanup_free struct profile_function_row *rows = calloc(s->rows.count + 1, sizeof(*rows));

@@ -9,7 +9,8 @@
 #include "agent/profile/builder_internal.h"
 #include "agent/profile/canonical.h"
 
-/* Where an event begins; those that stand for others may be longer than the session was by then. */
+/* The begin of an event. An event that stands for others may be longer than the session was by
+ * then. */
 static uint64_t begin_of(const struct profile *p, const struct profile_event *event)
 {
 	uint64_t value = (uint64_t)event->value, floor_ns = p->meta.start_ns;
@@ -21,11 +22,13 @@ static uint64_t begin_of(const struct profile *p, const struct profile_event *ev
 	return event->time_ns - floor_ns > value ? event->time_ns - value : floor_ns;
 }
 
-/* The cells that an event goes through have what of it lies in them; the first one also what it has too much. @whole: by
- * cell, how many more events fill it than the one before. */
-static void spread(struct heatmap *map, const struct profile_event *event, uint64_t begin_ns, int64_t *whole)
+/* The cells that an event goes through have what of it lies in them; the first one also what it has
+ * too much. @whole: by cell, how many more events fill it than the one before. */
+static void spread(struct heatmap *map, const struct profile_event *event, uint64_t begin_ns,
+		   int64_t *whole)
 {
-	uint64_t row_ns = map->row_ms * NS_PER_MS, begin = begin_ns - map->from_ns, end = event->time_ns - map->from_ns;
+	uint64_t row_ns = map->row_ms * NS_PER_MS, begin = begin_ns - map->from_ns,
+		 end = event->time_ns - map->from_ns;
 	uint64_t first = begin / row_ns, last = end / row_ns;
 	int64_t *cells = map->cells, surplus = event->value - (int64_t)(end - begin);
 

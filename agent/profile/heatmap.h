@@ -13,11 +13,13 @@ struct heatmap {
 	uint32_t col_ms, row_ms;
 	uint32_t cols, rows;
 	int64_t max;	/* largest cell */
-	int64_t *cells; /* main value, column by column; cells[col * rows + row]; of a wait what lies in each; owned */
+	int64_t *cells; /* main value, column by column; cells[col * rows + row]; of a wait what
+			   lies in each; owned */
 };
 
-/* @col_ms must be a multiple of @row_ms, both > 0 (-EINVAL). -ENODATA without events, or when a row is not whole
- * times the profile's grain; -E2BIG above HEATMAP_CELLS_MAX, -ENOMEM. */
+/* Makes the map. @col_ms must be a multiple of @row_ms, both > 0 (-EINVAL). -ENODATA without
+ * events, or when a row is not whole times the profile's grain; -E2BIG above HEATMAP_CELLS_MAX,
+ * -ENOMEM. */
 int heatmap_init(struct heatmap *ret, const struct profile *p, uint32_t col_ms, uint32_t row_ms)
 	must_use;
 void heatmap_deinit(struct heatmap *map);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hash index over an array that the caller owns: finds the id of an equal element. A slot is 32
- * bits of the element's hash (the tag) next to its id; the home slot follows from the tag, so that
- * growing needs no look at the elements and a probe touches one only when 32 bits agree. Ids are
- * below UINT32_MAX. Never shrinks, no removal, not thread-safe. Use:
+ * bits of the element's hash (the tag) next to its id. The home slot follows from the tag, so
+ * growing needs no look at the elements. A probe touches an element only when 32 bits agree. Ids
+ * are below UINT32_MAX. Never shrinks, no removal, not thread-safe. Use:
  *
  *   struct intern_probe probe = intern_probe(&table, hash);
  *   while ((id = intern_next(&table, &probe)) != INTERN_NONE)

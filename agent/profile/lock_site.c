@@ -66,7 +66,7 @@ static bool mentions_any(const char *name, const char *const *parts, size_t coun
 	return false;
 }
 
-/* Of the kernel's locks, and of what watches them. */
+/* Whether @name is a function of the kernel's locks, or of what watches them. */
 static bool is_of_kernel_lock(const char *name)
 {
 	static const char *const functions[] = { "bpf_",    "__bpf_",  "__traceiter_", "trace_",
@@ -122,16 +122,22 @@ uint32_t lock_site(const struct profile_builder *b, uint32_t node)
 	return 0;
 }
 
-/* The innermost one that is known decides: who wakes from a condition waits for its mutex next, in the same call. */
+/* The innermost one that is known decides: who wakes from a condition waits for its mutex next, in
+ * the same call. */
 bool lock_site_is_other(const struct profile_builder *b, uint32_t node)
 {
-	/* Rust's names are those of its library's sys/…/futex.rs since 1.62, which moved from module to module; mpsc parks. */
-	static const char *const locks[] = { "::lock_contended",     "::read_contended", "::write_contended",
-					     "pthread_mutex_",	     "pthread_rwlock_",	 "lll_lock" };
-	static const char *const others[] = { "Parker::park",	"thread::park",	     "Thread::park",   "Condvar::wait",
-					      "sync::mpsc::",	"sync::mpmc::",	     "Barrier::wait",  "__platform_wait",
-					      "__atomic_wait", "pthread_barrier_wait" };
-	/* of musl: glibc's expect another value than its mutexes, and their waits for the mutex often have no name */
+	/* Rust's names are those of its library's sys/…/futex.rs since 1.62, which moved from
+	 * module to module; mpsc parks. */
+	static const char *const locks[] = { "::lock_contended",  "::read_contended",
+					     "::write_contended", "pthread_mutex_",
+					     "pthread_rwlock_",	  "lll_lock" };
+	static const char *const others[] = {
+		"Parker::park",	 "thread::park",	"Thread::park",	 "Condvar::wait",
+		"sync::mpsc::",	 "sync::mpmc::",	"Barrier::wait", "__platform_wait",
+		"__atomic_wait", "pthread_barrier_wait"
+	};
+	/* of musl: glibc's expect another value than its mutexes, and their waits for the mutex
+	 * often have no name */
 	static const char *const conditions[] = { "pthread_cond_wait", "pthread_cond_timedwait" };
 	static const char *const glibc[] = { "libc.so.6", "libc-2.", "libpthread-2." };
 	const struct profile *p = b->p;

@@ -12,7 +12,7 @@
  *   samples     (node, attrs) -> values; each pair once
  *   events      optional, time-ordered: (time, node, attrs, value) for timelines and heat maps
  *
- * Values: as many as the type has, in pprof order (contract.md section 3); the last-but-for-io is
+ * Values: as many as the type has, in pprof order; the last-but-for-io is
  * the value that totals and percentages use: profile_value_index(). No I/O here. */
 #ifndef PROFD_PROFILE_PROFILE_H
 #define PROFD_PROFILE_PROFILE_H
@@ -22,41 +22,7 @@
 #include <stdint.h>
 
 #include "agent/base/cleanup.h"
-
-/* ---- types ----------------------------------------------------------------------------------- */
-
-enum profile_type {
-	PROFILE_CPU,
-	PROFILE_OFFCPU,
-	PROFILE_WALL,
-	PROFILE_BLOCK,
-	PROFILE_MUTEX,
-	PROFILE_MEMORY,
-	PROFILE_ALLOC,
-	PROFILE_GOROUTINE,
-	PROFILE_IO,
-	PROFILE_TYPE_MAX,
-};
-
-#define PROFILE_VALUES_MAX 3
-
-struct profile_value_type {
-	const char *name; /* "cpu" */
-	const char *unit; /* "nanoseconds", "count", "bytes" */
-};
-
-struct profile_type_info {
-	const char *word; /* canonical: "cpu" */
-	struct profile_value_type values[PROFILE_VALUES_MAX];
-	uint8_t value_count;
-	uint8_t value_index; /* of the value that totals, percentages and folded output use */
-	bool rate;	     /* a flow over time (per second makes sense), not a level */
-};
-
-/* Never NULL for a valid type. */
-const struct profile_type_info *profile_type_info(enum profile_type type);
-/* Accepts canonical words and `heap`, `allocs`, `profile`. -EINVAL otherwise. */
-int profile_type_parse(const char *word, enum profile_type *ret) must_use;
+#include "agent/profile/profile_type.h"
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
@@ -66,7 +32,8 @@ enum profile_frame_kind {
 	PROFILE_FRAME_GO,
 	PROFILE_FRAME_JIT,
 	PROFILE_FRAME_INTERPRETED,
-	PROFILE_FRAME_UNKNOWN, /* text is `[unknown] module+0xoffset`, of where its function starts if that is known */
+	PROFILE_FRAME_UNKNOWN, /* text is `[unknown] module+0xoffset`, of where its function starts
+				  if that is known */
 	PROFILE_FRAME_MARKER,  /* [truncated], [on cpu, not sampled], … */
 };
 
@@ -79,14 +46,31 @@ enum profile_frame_kind {
 /* Name of code compiled at run time that no map names. */
 #define PROFILE_JIT "[jit]"
 
-/* Name of the marker of preempted time in which a thread had a CPU, and interrupts or a hypervisor had that. */
+/* Name of the marker of preempted time in which a thread had a CPU, and interrupts or a hypervisor
+ * had that. */
 #define PROFILE_STOLEN "[stolen]"
 
 enum profile_frame_flag {
 	PROFILE_FRAME_INLINED = 1, /* inlined into its parent frame */
 	PROFILE_FRAME_GUESSED = 2,
 	PROFILE_FRAME_NAMELESS = 4, /* unknown, but one text for its whole function */
+	PROFILE_FRAME_APPROXIMATE = 8, /* the compiler did not record the place: the line, and what is
+					* inlined there, are those of the next place that it did */
 };
+
+/* How the code of a script frame came to be. */
+enum profile_tier {
+	PROFILE_TIER_NONE, /* no script frame, or not known */
+	PROFILE_TIER_INTERPRETED,
+	PROFILE_TIER_BASELINE, /* compiled fast: HotSpot's C1, V8's Sparkplug */
+	PROFILE_TIER_OPTIMIZED, /* HotSpot's C2, V8's Maglev and Turbofan */
+	PROFILE_TIERS,
+};
+
+/* Labels of samples: the word for the tier of the innermost script frame; what a thread of a
+ * runtime's own does. */
+#define PROFILE_LABEL_TIER    "tier"
+#define PROFILE_LABEL_RUNTIME "runtime"
 
 struct profile_mapping {
 	uint32_t path; /* string id */
@@ -94,6 +78,8 @@ struct profile_mapping {
 	uint8_t build_id[32];
 	uint64_t key; /* stable identity of the module */
 	bool unread; /* its file was gone, or could not be read, when it was met */
+	bool is_unanswered; /* some of its names are not known yet: their absence says nothing of the
+			     * file */
 };
 
 struct profile_function {
@@ -112,6 +98,7 @@ struct profile_frame {
 	uint32_t line;	 /* 0 if unknown */
 	uint8_t kind;	 /* enum profile_frame_kind */
 	uint8_t flags;
+	uint8_t tier;	 /* enum profile_tier */
 };
 
 struct profile_node {
@@ -140,6 +127,7 @@ struct profile_process {
 	uint32_t exe;		/* string id */
 	uint32_t comm;		/* string id */
 	uint32_t service;	/* string id */
+	uint32_t container, image, pod, namespace; /* string ids; 0 = none, or not known */
 	uint32_t host;		/* string id; 0 = the profile's host */
 	uint64_t started_at_ns; /* realtime */
 	int64_t value;		/* sum of the main value */
@@ -149,7 +137,8 @@ struct profile_sample {
 	uint32_t node;
 	uint32_t attrs;
 	int64_t values[PROFILE_VALUES_MAX];
-	double variance; /* of its value, as far as chance chose what was recorded; 0 = exact, or not known */
+	double variance; /* of its value, as far as chance chose what was recorded; 0 = exact, or
+			    not known */
 };
 
 struct profile_event {
@@ -175,13 +164,15 @@ struct profile_skipped {
 /* Likewise: the standard error of that estimate in percent. */
 #define PROFILE_LABEL_ERROR "errorPct"
 
-/* Likewise: addresses of the place that are in use after half a minute, where none of that age was seen to end. */
+/* Likewise: addresses of the place that are in use after half a minute, where none of that age was
+ * seen to end. */
 #define PROFILE_LABEL_FOLLOWED "stillInUse"
 
 /* Likewise: the same, of too few addresses to tell anything by themselves (heap_leaks.h). */
 #define PROFILE_LABEL_FEW "stillInUseFew"
 
-/* Likewise: "yes" where none of the place was seen to end, but some or all may have, unseen between two windows. */
+/* Likewise: "yes" where none of the place was seen to end, but some or all may have, unseen between
+ * two windows. */
 #define PROFILE_LABEL_UNSURE "mayHaveEnded"
 
 /* State of what is in use and was not sampled: known to the byte. */
@@ -206,19 +197,21 @@ struct profile_probes {
 	double dilation;     /* share of an open window in which the programs did their own work */
 	double rel_err; /* of what all windows stand for together: the same for every place */
 	uint64_t observed_since_ns; /* realtime */
-	/* memory: what estimates were multiplied by to fit into what the heap holds, 0 = nothing; and how much of all, before
-	 * that, may not be there for what the heap says: everything where it says nothing. */
+	/* memory: what estimates were multiplied by to fit into what the heap holds, 0 = nothing;
+	 * and how much of all, before that, may not be there for what the heap says: everything
+	 * where it says nothing. */
 	double fitted, gone_bytes;
 	bool pooled;		    /* some programs divide up larger blocks by themselves */
 	uint64_t faulted_bytes;	    /* touched for the first time: an upper bound of growth */
 	/* In use in all, whenever allocated, by the allocator's own structures; 0 = not known. */
 	uint64_t heap_bytes, heap_blocks;
 	uint64_t heap_mapped_bytes; /* of them blocks with a mapping of their own */
+	uint64_t resident_bytes; /* the processes' own memory at the end, swap included; 0 = not known */
 	uint32_t grown_count;
 	struct profile_grown grown[PROFILE_GROWN_MAX]; /* largest growth first; not of merged profiles */
 };
 
-/* contract.md section 3 "Data quality"; a negative number means: cannot be known for this type. */
+/* How far the samples can be trusted. A negative number: not known for this type. */
 struct profile_quality {
 	int64_t samples;
 	int64_t lost;
@@ -255,7 +248,8 @@ struct profile_meta {
 	uint64_t duration_ns;
 	uint32_t sample_rate; /* per second, as asked */
 	uint32_t cpu_count;
-	uint64_t grain_ns; /* events are sums of stretches of so long and bear the time of their begin; 0 = each its own */
+	uint64_t grain_ns; /* events are sums of stretches of so long and bear the time of their
+			      begin; 0 = each its own */
 };
 
 /* All arrays are owned by the profile. String id -> text: profile_string(). */
@@ -290,13 +284,11 @@ static inline unsigned profile_value_index(const struct profile *p)
 	return profile_type_info(p->meta.type)->value_index;
 }
 
-/* Whether events are spans of time that are told at their end, as waits are; their value is their length. */
+/* Whether events are spans of time that are recorded at their end, as waits are; their value is
+ * their length. */
 static inline bool profile_has_lengths(const struct profile *p)
 {
-	enum profile_type type = p->meta.type;
-
-	return !p->meta.grain_ns && (type == PROFILE_OFFCPU || type == PROFILE_WALL || type == PROFILE_BLOCK ||
-				     type == PROFILE_MUTEX || type == PROFILE_IO);
+	return !p->meta.grain_ns && profile_type_info(p->meta.type)->spans;
 }
 
 struct profile *profile_ref(struct profile *p);	  /* thread-safe; returns @p */
@@ -312,23 +304,27 @@ CLEANUP_DEFINE(profile, struct profile *, profile_drop);
 struct profile_builder;
 
 /* NULL when out of memory. @max_nodes bounds the tree: stacks beyond it end in a [truncated] node
- * and are counted (contract.md section 8, stacks per session). */
+ * and are counted. */
 struct profile_builder *profile_builder_create(const struct profile_meta *meta, uint32_t max_nodes);
 void profile_builder_destroy(struct profile_builder *b);
 CLEANUP_DEFINE(profile_builder, struct profile_builder *, profile_builder_destroy);
 
 /* Each interns and returns the id; errors are sticky and reported by profile_builder_finish().
  * Not thread-safe. Ids must come from the same builder (-EINVAL), texts hold no NUL (-EINVAL); the
- * line and the symbol of a function are not part of its identity. attrs.process may be 0 while there are no
- * processes. */
+ * line and the symbol of a function are not part of its identity. attrs.process may be 0 while
+ * there are no processes. */
 uint32_t profile_builder_string(struct profile_builder *b, const char *text, size_t len);
 /* Borrowed until the next string is interned. */
 const char *profile_builder_text(const struct profile_builder *b, uint32_t string);
 uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile_mapping *m);
+/* Sets is_unanswered of the mapping @id, a result of the call above. */
+void profile_builder_mapping_unanswered(struct profile_builder *b, uint32_t id);
 uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f);
 uint32_t profile_builder_frame(struct profile_builder *b, const struct profile_frame *f);
 /* The child of @parent with @frame, made if absent; @parent 0 is the root. */
 uint32_t profile_builder_node(struct profile_builder *b, uint32_t parent, uint32_t frame);
+/* The tier of the innermost script frame of @node's stack, PROFILE_TIER_NONE if it has none. */
+enum profile_tier profile_builder_tier(const struct profile_builder *b, uint32_t node);
 uint32_t profile_builder_process(struct profile_builder *b, const struct profile_process *process);
 uint32_t profile_builder_attrs(struct profile_builder *b, const struct profile_attrs *attrs,
 			       const struct profile_label *labels);
@@ -348,16 +344,24 @@ int profile_builder_finish(struct profile_builder *b, const struct profile_quali
 /* ---- operations: each makes a new profile or table from borrowed ones; pure, thread-safe ----- */
 
 /* Sum of several profiles of one type: durations are the time that at least one covers, service and
- * host become "*" where they differ, qualities are joined. Of a level (memory, goroutine) it is the mean of the
- * profiles of each host and service, and of those the sum. -EINVAL when types differ or there is none. */
+ * host become "*" where they differ, qualities are joined. Of a level (memory, goroutine) it is the
+ * mean of the profiles of each host and service, and of those the sum. -EINVAL when types differ or
+ * there is none. */
 int profile_merge(struct profile *const *parts, size_t count, struct profile **ret) must_use;
 
 struct profile_filter {
 	uint64_t from_ns, to_ns;    /* realtime, 0 = open; needs events */
-	const char *where_names[8]; /* attribute names of contract.md section 3 */
+	const char *where_names[8]; /* names of attributes (attribute.h) */
 	const char *where_values[8];
 	unsigned where_count;
 	const char *group_by; /* attribute that becomes the root frame, NULL = none */
+	/* Keeps the samples of the attributes @attrs (index) for which it returns true; NULL = all. A
+	 * negative errno ends the selection with that error. */
+	int (*wants)(void *ctx, const struct profile *p, uint32_t attrs);
+	void *wants_ctx;
+	/* Names of functions from the root on: only stacks that begin with them; 0 = all. */
+	const char *const *path;
+	size_t path_count;
 };
 /* Values are matched exactly, all `where` pairs must hold; names are attribute.h's and `build-id`
  * (stacks that touch a file with it). -EINVAL unknown attribute name; -ENODATA from/to without
@@ -365,8 +369,8 @@ struct profile_filter {
 int profile_select(const struct profile *p, const struct profile_filter *filter,
 		   struct profile **ret) must_use;
 
-/* Index of the first value that is the type's: how often a state was seen is not how many waits there
- * were. */
+/* Index of the first value that is the type's: how often a state was seen is not how many waits
+ * there were. */
 static inline unsigned profile_first_value(enum profile_source source)
 {
 	return source == PROFILE_SOURCE_STATES ? 1 : 0;
@@ -381,18 +385,18 @@ struct profile_function_row {
 	uint64_t count;	    /* samples (events) in which it was the innermost frame */
 };
 
-/* All functions with a value, that of @value_index, largest self first, then cumulative, then name. @ret is the
- * caller's (free). -ENOMEM. */
-int profile_top_functions(const struct profile *p, unsigned value_index, struct profile_function_row **ret,
-			  size_t *ret_count) must_use;
+/* All functions with a value, that of @value_index, largest self first, then cumulative, then name.
+ * @ret is the caller's (free). -ENOMEM. */
+int profile_top_functions(const struct profile *p, unsigned value_index,
+			  struct profile_function_row **ret, size_t *ret_count) must_use;
 
-/* Likewise a row for each line of the functions of this name; NULL = of all functions. A line is counted once per
- * stack. */
+/* Likewise a row for each line of the functions of this name; NULL = of all functions. A line is
+ * counted once per stack. */
 int profile_top_lines(const struct profile *p, unsigned value_index, const char *name,
 		      struct profile_function_row **ret, size_t *ret_count) must_use;
 
-/* One frame of each function, for what differs between its frames (module, kind); of several one with a module.
- * The caller's (free); NULL without memory. */
+/* One frame of each function, for what differs between its frames (module, kind); of several one
+ * with a module. The caller's (free); NULL without memory. */
 uint32_t *profile_function_frames(const struct profile *p) must_use;
 
 /* Self and cumulative main value per node (arrays of node_count, caller's). */

@@ -141,6 +141,12 @@ uint32_t profile_builder_mapping(struct profile_builder *b, const struct profile
 	return id;
 }
 
+void profile_builder_mapping_unanswered(struct profile_builder *b, uint32_t id)
+{
+	if (!b->error && id < b->p->mapping_count)
+		b->p->mappings[id].is_unanswered = true;
+}
+
 uint32_t profile_builder_function(struct profile_builder *b, const struct profile_function *f)
 {
 	struct profile *p = b->p;
@@ -188,14 +194,15 @@ uint32_t profile_builder_frame(struct profile_builder *b, const struct profile_f
 	if (f->function >= p->function_count || f->mapping >= p->mapping_count)
 		return fail(b, -EINVAL);
 	hash = hash_combine((uint64_t)f->function << 32 | f->mapping, f->offset);
-	hash = hash_combine(hash, (uint64_t)f->line << 16 | (uint64_t)f->kind << 8 | f->flags);
+	hash = hash_combine(hash, (uint64_t)f->line << 24 | (uint64_t)f->kind << 16 |
+					  (uint64_t)f->flags << 8 | f->tier);
 	probe = intern_probe(&b->frames, hash);
 	while ((id = intern_next(&b->frames, &probe)) != INTERN_NONE) {
 		const struct profile_frame *known = &p->frames[id];
 
 		if (known->function == f->function && known->mapping == f->mapping &&
 		    known->offset == f->offset && known->line == f->line &&
-		    known->kind == f->kind && known->flags == f->flags)
+		    known->kind == f->kind && known->flags == f->flags && known->tier == f->tier)
 			return id;
 	}
 	id = p->frame_count;
@@ -272,6 +279,15 @@ uint32_t profile_builder_node(struct profile_builder *b, uint32_t parent, uint32
 	return add_node(b, hash, parent, frame);
 }
 
+enum profile_tier profile_builder_tier(const struct profile_builder *b, uint32_t node)
+{
+	const struct profile *p = b->p;
+
+	while (node && node < p->node_count && !p->frames[p->nodes[node].frame].tier)
+		node = p->nodes[node].parent;
+	return node && node < p->node_count ? p->frames[p->nodes[node].frame].tier : PROFILE_TIER_NONE;
+}
+
 uint32_t profile_builder_process(struct profile_builder *b, const struct profile_process *process)
 {
 	struct profile *p = b->p;
@@ -282,11 +298,13 @@ uint32_t profile_builder_process(struct profile_builder *b, const struct profile
 	if (b->error)
 		return 0;
 	if (process->exe >= p->string_count || process->comm >= p->string_count ||
-	    process->service >= p->string_count || process->host >= p->string_count)
+	    process->service >= p->string_count || process->host >= p->string_count ||
+	    process->container >= p->string_count || process->image >= p->string_count ||
+	    process->pod >= p->string_count || process->namespace >= p->string_count)
 		return fail(b, -EINVAL);
 	hash = hash_combine(process->started_at_ns,
 			    (uint64_t)process->pid << 32 | process->service);
-	/* By name too: fork and exec in one tick of the clock are two lives of one pid. */
+	/* By name too: fork and exec in one tick of the clock are two instances of one pid. */
 	hash = hash_combine(hash, (uint64_t)process->exe << 32 | process->comm);
 	hash = hash_combine(hash, process->host);
 	probe = intern_probe(&b->processes, hash);

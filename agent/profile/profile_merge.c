@@ -121,7 +121,8 @@ static void divide_values(struct profile *p, int64_t by)
 		p->events[i].value = divide(p->events[i].value, by, &rest);
 }
 
-static int sum_parts(struct profile *const *parts, size_t count, int64_t divisor, struct profile **ret)
+static int sum_parts(struct profile *const *parts, size_t count, int64_t divisor,
+		     struct profile **ret)
 {
 	cleanup(profile_builder) struct profile_builder *b = NULL;
 	struct profile_quality quality = quality_empty();
@@ -155,10 +156,11 @@ static bool same_place(const struct profile *a, const struct profile *b)
 	return strcmp(a->meta.host, b->meta.host) == 0 && strcmp(a->meta.service, b->meta.service) == 0;
 }
 
-/* What was there on average in each place, and of places that stand side by side the sum. */
+/* The average level of each place; places that stand side by side are summed. */
 static int merge_levels(struct profile *const *parts, size_t count, struct profile **ret)
 {
-	cleanup_free struct profile **means = calloc(count, sizeof(struct profile *)), **group = calloc(count, sizeof(struct profile *));
+	cleanup_free struct profile **means = calloc(count, sizeof(struct profile *)),
+				    **group = calloc(count, sizeof(struct profile *));
 	size_t mean_count = 0;
 	int rc = means && group ? 0 : -ENOMEM;
 

@@ -61,6 +61,43 @@ static int keep_build_id(struct selection *s, const char *wanted)
 	return 0;
 }
 
+/* Stacks that begin with the filter's path. A node of the path keeps nothing by itself unless it is
+ * the path's last. */
+static int keep_path(struct selection *s)
+{
+	const struct profile *p = s->p;
+	cleanup_free bool *node = calloc(p->node_count, sizeof(*node));
+	cleanup_free uint32_t *along = calloc(p->node_count, sizeof(*along));
+
+	if (!node || !along)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < p->node_count; i++) {
+		uint32_t parent = p->nodes[i].parent;
+		uint32_t name = p->functions[p->frames[p->nodes[i].frame].function].name;
+
+		node[i] = node[parent];
+		if (node[parent] || (parent && !along[parent]) ||
+		    strcmp(profile_string(p, name), s->filter->path[along[parent]]) != 0)
+			continue;
+		along[i] = along[parent] + 1;
+		node[i] = along[i] == s->filter->path_count;
+	}
+	s->node_kept = take_ptr(node);
+	return 0;
+}
+
+static int keep_wanted(struct selection *s)
+{
+	for (uint32_t i = 0; i < s->p->attrs_count; i++) {
+		int rc = s->filter->wants(s->filter->wants_ctx, s->p, i);
+
+		if (rc < 0)
+			return rc;
+		s->attrs_kept[i] &= rc > 0;
+	}
+	return 0;
+}
+
 static int keep(struct selection *s)
 {
 	const struct profile_filter *filter = s->filter;
@@ -74,6 +111,11 @@ static int keep(struct selection *s)
 		s->attrs_kept[i] = true;
 	if (filter->where_count > ARRAY_SIZE(filter->where_names))
 		return -EINVAL;
+	rc = filter->wants ? keep_wanted(s) : 0;
+	if (rc == 0 && filter->path_count)
+		rc = keep_path(s);
+	if (rc < 0)
+		return rc;
 	for (k = 0; k < filter->where_count; k++) {
 		if (!strcmp(filter->where_names[k], "build-id")) {
 			rc = keep_build_id(s, filter->where_values[k]);
@@ -156,8 +198,9 @@ static bool in_time(const struct profile_filter *filter, uint64_t time_ns)
 	return time_ns >= filter->from_ns && (!filter->to_ns || time_ns < filter->to_ns);
 }
 
-/* What of @event lies in the time window, with its end and its value there; false: nothing. */
-static bool cut_event(const struct profile *p, const struct profile_filter *filter, struct profile_event *event)
+/* The part of @event in the time window, with its end and its value there; false: nothing. */
+static bool cut_event(const struct profile *p, const struct profile_filter *filter,
+		      struct profile_event *event)
 {
 	uint64_t from_ns, to_ns = event->time_ns;
 
@@ -194,8 +237,9 @@ struct portion {
 	int64_t count, all_count, value, all_value;
 };
 
-/* What of each sample's values lies in the time window: the main value is the sum of its events
- * there, counts go by the number of events that end there, other values (bytes) by the main value. */
+/* The part of each sample's values in the time window. The main value is the sum of the sample's
+ * events there, counts go by the number of events that end there, and other values (bytes) by the
+ * main value. */
 static void cut_values(struct selection *s, const struct portion *portions)
 {
 	const struct profile_type_info *type = profile_type_info(s->p->meta.type);
@@ -350,7 +394,7 @@ static void add_group_samples(struct selection *s, uint32_t g, const uint32_t *o
 			if (!any)
 				continue;
 		}
-		/* Of a part of its events the sample's variance is a bound. */
+		/* For a part of its events the variance of the sample is a bound. */
 		profile_builder_estimate(s->b, map_node(s, g, sample->node, path),
 					 s->copy.attrs[sample->attrs], values, sample->variance);
 	}

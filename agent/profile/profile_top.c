@@ -31,7 +31,7 @@ int profile_node_values(const struct profile *p, int64_t **ret_self, int64_t **r
 
 #define NO_ROW UINT32_MAX /* the row of what was not asked for */
 
-/* What rows stand for: functions, or what of_frame says. */
+/* The subject of rows: functions, or what of_frame says. */
 struct row_kind {
 	const struct profile *p;
 	const uint32_t *of_frame; /* row of each frame; NULL: its function */
@@ -126,8 +126,8 @@ int profile_sort_rows(const struct profile *p, struct profile_function_row *rows
 }
 
 /* Fills in and sorts the @count rows; *ret_count are those that have a value. */
-static int fill_rows(const struct row_kind *kind, unsigned value_index, struct profile_function_row *rows, size_t count,
-		     size_t *ret_count)
+static int fill_rows(const struct row_kind *kind, unsigned value_index,
+		     struct profile_function_row *rows, size_t count, size_t *ret_count)
 {
 	cleanup_free uint32_t *open = calloc(count + 1, sizeof(*open));
 	cleanup_tree struct tree tree = { 0 };
@@ -146,8 +146,8 @@ static int fill_rows(const struct row_kind *kind, unsigned value_index, struct p
 	return used ? profile_sort_rows(kind->p, rows, used) : 0;
 }
 
-int profile_top_functions(const struct profile *p, unsigned value_index, struct profile_function_row **ret,
-			  size_t *ret_count)
+int profile_top_functions(const struct profile *p, unsigned value_index,
+			  struct profile_function_row **ret, size_t *ret_count)
 {
 	const struct row_kind kind = { .p = p };
 	size_t count = p->function_count, used = 0;

@@ -7,15 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/u64map.h"
 #include "agent/profile/builder_internal.h"
+#include "agent/wire/module_key.h"
+#include "bpf/outcome.h"
 
 /* Per node, of the stack that ends there: a parent's numbers come first, so one pass fills all. */
 struct stack_facts {
 	uint32_t frames, unknown, guessed;
-	bool truncated, lost, jit;
+	bool truncated, lost, jit, approximate_java, approximate_js;
 };
 
-#define JIT_NOTE_PCT 1.0 /* of the samples, from which on it is worth a word */
+#define JIT_NOTE_PCT	  1.0 /* of the samples, from which on it is worth a word */
+#define APPROXIMATE_NOTE_PCT 1.0
+#define STRIPPED_NOTE_PCT 2.0 /* of the frames */
+#define JS_MODULE	  "[js]" /* agent/collect/script.c */
 
 static struct stack_facts extend(const struct profile *p, struct stack_facts facts, uint32_t frame)
 {
@@ -30,6 +36,12 @@ static struct stack_facts extend(const struct profile *p, struct stack_facts fac
 	facts.frames++;
 	facts.unknown += f->kind == PROFILE_FRAME_UNKNOWN;
 	facts.jit |= f->kind == PROFILE_FRAME_JIT && !strcmp(name, PROFILE_JIT);
+	if (f->flags & PROFILE_FRAME_APPROXIMATE) {
+		bool is_js = !strcmp(profile_string(p, p->mappings[f->mapping].path), JS_MODULE);
+
+		facts.approximate_js |= is_js;
+		facts.approximate_java |= !is_js;
+	}
 	facts.guessed += (f->flags & PROFILE_FRAME_GUESSED) != 0;
 	return facts;
 }
@@ -39,7 +51,8 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* Frames of files that nobody could read are told apart from those that a debug package would name. */
+/* Frames of files that nobody could read are counted apart from those that a debug package would
+ * name. */
 static int note_unread(const struct profile *p, struct profile_quality *ret)
 {
 	cleanup_free bool *seen = calloc(p->mapping_count, sizeof(*seen));
@@ -58,18 +71,112 @@ static int note_unread(const struct profile *p, struct profile_quality *ret)
 			path = profile_string(p, p->mappings[mapping].path);
 	}
 	if (count)
-		quality_note(ret, "no names in files that were gone, or could not be read, when they were met: %u, %.70s", count,
-			     *path ? path : "not even known by its path");
+		quality_note(
+			ret,
+			"no names in files that were gone, or could not be read, when they were met: %u, %.70s",
+			count, *path ? path : "not even known by its path");
 	return 0;
+}
+
+/* The stripped file with the most unknown frames, if they are worth a word. @weight: by node, what
+ * the samples that end there weigh; becomes that of all samples that pass there. */
+static int note_stripped(const struct profile *p, double *weight, struct profile_quality *ret)
+{
+	cleanup_free double *unknown = calloc(p->mapping_count + 1, sizeof(*unknown));
+	double frames = 0;
+	uint32_t worst = 0, i;
+
+	if (!unknown)
+		return -ENOMEM;
+	for (i = p->node_count; i-- > 1;) {
+		const struct profile_frame *f = &p->frames[p->nodes[i].frame];
+
+		weight[p->nodes[i].parent] += weight[i];
+		frames += f->kind != PROFILE_FRAME_MARKER ? weight[i] : 0;
+		if (f->kind == PROFILE_FRAME_UNKNOWN && !p->mappings[f->mapping].unread &&
+		    !p->mappings[f->mapping].is_unanswered &&
+		    profile_string(p, p->mappings[f->mapping].path)[0] == '/')
+			unknown[f->mapping] += weight[i];
+	}
+	for (i = 1; i < p->mapping_count; i++)
+		if (unknown[i] > unknown[worst] || !worst)
+			worst = i;
+	if (worst && percent(unknown[worst], frames) >= STRIPPED_NOTE_PCT)
+		quality_note(ret,
+			     "no symbols in %.60s: install its debug package (-dbgsym, -debuginfo) or "
+			     "set collect.debuginfod_urls",
+			     profile_string(p, p->mappings[worst].path));
+	return 0;
+}
+
+/* Files with one build-id that others could have written, or with code at other places, have names
+ * of their own (agent/wire/module_key.h). */
+static int note_claims(const struct profile *p, struct profile_quality *ret)
+{
+	struct u64map keys; /* by build-id, of the first file that has it */
+	const char *path = "";
+	uint32_t count = 0;
+	int rc = 0;
+
+	u64map_init(&keys, p->mapping_count + 1);
+	for (uint32_t i = 0; rc == 0 && i < p->mapping_count; i++) {
+		const struct profile_mapping *m = &p->mappings[i];
+		uint64_t id = module_key_of_build_id(m->build_id, m->build_id_len), key = m->key;
+
+		if (m->build_id_len && !u64map_get(&keys, id, &key))
+			rc = u64map_put(&keys, id, key);
+		if (key != m->key && !count++)
+			path = profile_string(p, m->path);
+	}
+	if (count)
+		quality_note(ret,
+			     "files that have another file's build-id, but another owner or layout: "
+			     "%u, %.60s; each is named apart",
+			     count, path);
+	u64map_deinit(&keys);
+	return rc;
+}
+
+/* Weights of the samples that the notes are about. */
+struct shares {
+	double jit, approximate_java, approximate_js, lost;
+};
+
+/* Without a figure: parts of a profile, and what they are merged into, say the same once. */
+static void note_shares(const struct shares *shares, double samples, struct profile_quality *ret)
+{
+	if (percent(shares->jit, samples) >= JIT_NOTE_PCT)
+		quality_note(ret, "[jit] is code that only its runtime can name: "
+				  "DOTNET_PerfMapEnabled=1, and for a Java virtual machine other "
+				  "than HotSpot its perf map");
+	if (percent(shares->approximate_java, samples) >= APPROXIMATE_NOTE_PCT)
+		quality_note(ret, "innermost compiled Java frames are approximate: line and inlined "
+				  "methods are of the next recorded place (-XX:+DebugNonSafepoints "
+				  "records all)");
+	if (percent(shares->approximate_js, samples) >= APPROXIMATE_NOTE_PCT)
+		quality_note(ret, "optimized JavaScript frames are approximate: line of a call nearby, "
+				  "some inlined functions missing (--detailed-line-info: Turbofan "
+				  "records all)");
+	if (ret->outcomes[OUTCOME_script_unsupported])
+		quality_note(ret, "script_unsupported: a runtime's version or build is not supported, "
+				  "such as V8 with compressed pointers (Electron); the hint of the service "
+				  "says more");
+	if (shares->lost > 0)
+		quality_note(ret, "[unknown] without a file: samples whose stacks are lost, as "
+				  "those from before collector and server "
+				  "ended at once");
 }
 
 int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 {
 	cleanup_free struct stack_facts *facts = calloc(p->node_count, sizeof(*facts));
-	double samples = 0, truncated = 0, lost = 0, jit = 0, frames = 0, unknown = 0, guessed = 0;
+	cleanup_free double *weights = calloc(p->node_count, sizeof(*weights));
+	int rc;
+	double samples = 0, truncated = 0, frames = 0, unknown = 0, guessed = 0;
+	struct shares shares = { 0 };
 	uint32_t i;
 
-	if (!facts)
+	if (!facts || !weights)
 		return -ENOMEM;
 	for (i = 1; i < p->node_count; i++)
 		facts[i] = extend(p, facts[p->nodes[i].parent], p->nodes[i].frame);
@@ -81,26 +188,27 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 			continue;
 		samples += weight;
 		truncated += f->truncated ? weight : 0;
-		jit += f->jit ? weight : 0;
-		lost += f->lost ? weight : 0;
+		shares.jit += f->jit ? weight : 0;
+		shares.approximate_java += f->approximate_java ? weight : 0;
+		shares.approximate_js += f->approximate_js ? weight : 0;
+		shares.lost += f->lost ? weight : 0;
 		if (f->lost)
 			continue;
+		weights[p->samples[i].node] += weight;
 		frames += weight * f->frames;
 		unknown += weight * f->unknown;
 		guessed += weight * f->guessed;
 	}
 	ret->truncated_pct = percent(truncated, samples);
 	/* as if a stack that is lost had as many frames as others have */
-	ret->unknown_frame_pct = percent(lost, samples) + (1 - lost / (samples > 0 ? samples : 1)) * percent(unknown, frames);
+	ret->unknown_frame_pct = percent(shares.lost, samples) +
+				 (1 - shares.lost / (samples > 0 ? samples : 1)) * percent(unknown, frames);
 	ret->guessed_frame_pct = percent(guessed, frames);
-	/* Without a figure: parts of a profile, and what they are merged into, say the same once. */
-	if (percent(jit, samples) >= JIT_NOTE_PCT)
-		quality_note(ret, "[jit] is code that only its runtime can name: node --perf-basic-prof, jcmd PID Compiler.perfmap "
-				  "(JDK 17), DOTNET_PerfMapEnabled=1");
-	if (lost > 0)
-		quality_note(ret, "[unknown] without a file: samples whose stacks are lost, as those from before collector and server "
-				  "ended at once");
-	return note_unread(p, ret);
+	note_shares(&shares, samples, ret);
+	rc = note_stripped(p, weights, ret);
+	if (rc == 0)
+		rc = note_claims(p, ret);
+	return rc < 0 ? rc : note_unread(p, ret);
 }
 
 static void add_note(struct profile_quality *quality, const char *text)

@@ -16,7 +16,7 @@
 #define GO_PACKAGE_SIZE	 512
 #define MODULE_NAME_SIZE 128
 
-/* What is kept of a module: everything but the borrowed texts. */
+/* A copy of a module without its borrowed texts. */
 struct module {
 	uint64_t key;
 	uint32_t mapping; /* id in the builder */
@@ -187,10 +187,14 @@ static int push_named(struct stack_resolver *r, const struct module *module,
 
 		one.kind = module->kind == FEED_MODULE_KERNEL ? PROFILE_FRAME_KERNEL :
 			   module->kind == FEED_MODULE_JIT    ? PROFILE_FRAME_JIT :
+			   module->kind == FEED_MODULE_SCRIPT ? PROFILE_FRAME_INTERPRETED :
 								names[i].kind;
 		one.line = names[i].line;
+		one.tier = names[i].tier;
 		if (i < count - 1)
 			one.flags |= PROFILE_FRAME_INLINED;
+		if (names[i].is_approximate)
+			one.flags |= PROFILE_FRAME_APPROXIMATE;
 		rc = push(r, string_id(r, names[i].function), package_of(r, module, &names[i]), one,
 			  &names[i]);
 	}
@@ -198,8 +202,8 @@ static int push_named(struct stack_resolver *r, const struct module *module,
 }
 
 /* @start: of its function, or the offset itself. */
-static int push_unknown(struct stack_resolver *r, const struct module *module, struct profile_frame frame,
-			uint64_t start)
+static int push_unknown(struct stack_resolver *r, const struct module *module,
+			struct profile_frame frame, uint64_t start)
 {
 	char text[MODULE_NAME_SIZE + 32];
 
@@ -207,6 +211,12 @@ static int push_unknown(struct stack_resolver *r, const struct module *module, s
 		frame.kind = PROFILE_FRAME_JIT;
 		frame.offset = 0;
 		return push(r, string_id(r, PROFILE_JIT), 0, frame, NULL);
+	}
+	if (module->kind == FEED_MODULE_SCRIPT) {
+		/* Its function is known to be one of the runtime's, and no more. */
+		frame.kind = PROFILE_FRAME_INTERPRETED;
+		frame.offset = 0;
+		return push(r, string_id(r, module->name), module->package, frame, NULL);
 	}
 	frame.kind = PROFILE_FRAME_UNKNOWN;
 	if (module->known)
@@ -228,6 +238,8 @@ static int resolve_module_frame(struct stack_resolver *r, uint64_t word, uint8_t
 	frame.mapping = module.mapping;
 	if (r->names && module.known)
 		count = r->names->find(r->names->ctx, module.key, frame.offset, names);
+	if (count == -EAGAIN)
+		profile_builder_mapping_unanswered(r->builder, module.mapping);
 	if (count <= 0)
 		return push_unknown(r, &module, frame, frame.offset);
 	if (!names[0].function[0]) {
@@ -278,7 +290,8 @@ static int resolve(struct stack_resolver *r, uint64_t word)
 }
 
 /* @word is normalized. */
-static bool is_known(const struct stack_resolver *r, uint64_t word, size_t *ret_first, size_t *ret_count)
+static bool is_known(const struct stack_resolver *r, uint64_t word, size_t *ret_first,
+		     size_t *ret_count)
 {
 	uint64_t entry;
 
@@ -315,7 +328,8 @@ static int recall(struct stack_resolver *r, uint64_t word, size_t *ret_first, si
 	return 0;
 }
 
-bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count)
+bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret,
+			  size_t *ret_count)
 {
 	size_t first;
 
@@ -325,7 +339,8 @@ bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const u
 	return true;
 }
 
-int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count)
+int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret,
+			  size_t *ret_count)
 {
 	size_t first;
 	int rc = recall(r, word, &first, ret_count);
@@ -421,7 +436,7 @@ int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 	size_t first, count;
 	int rc = 0;
 
-	/* Wherever the cut is, the marker is the outermost frame (contract.md section 3). */
+	/* Wherever the cut is, the marker is the outermost frame. */
 	if (cut) {
 		rc = recall(r, marker, &first, &count);
 		if (rc == 0)

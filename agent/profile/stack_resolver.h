@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From raw stacks (frame words of bpf/profiler.h with the module ids of agent/wire/feed.h, leaf
- * first) to nodes of a profile builder: kernel frames below the user frames they were called from,
- * inlined functions expanded, unknown ones kept by module and offset, [truncated] as the outermost
- * frame of a cut stack.
+/* Turns raw stacks (frame words of bpf/profiler.h with the module ids of agent/wire/feed.h, leaf
+ * first) into nodes of a profile builder. Kernel frames go below the user frames that called them.
+ * Inlined functions are expanded. Unknown functions keep module and offset. [truncated] is the
+ * outermost frame of a cut stack.
  *
- * Each distinct frame is resolved once: a memo maps its word to the frames it became, and is
- * emptied when it has reached its bound (the builder's interning keeps the result the same). Not
- * thread-safe. */
+ * Each distinct frame is resolved once: a memo maps its word to the resolved frames. The memo is
+ * emptied at its bound; the builder's interning keeps the result the same. Not thread-safe. */
 #ifndef PROFD_PROFILE_STACK_RESOLVER_H
 #define PROFD_PROFILE_STACK_RESOLVER_H
 
@@ -58,13 +57,18 @@ struct stack_frames {
  * builder stay in it. */
 int stack_resolver_node(struct stack_resolver *r, struct stack_frames user,
 			struct stack_frames kernel, uint32_t *ret_node) must_use;
-/* The builder's frames that a word stands for, outermost first: borrowed until the next call. False: it was not asked for yet. */
-bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count);
+/* The builder's frames that a word stands for, outermost first: borrowed until the next call.
+ * False: it was not asked for yet. */
+bool stack_resolver_known(const struct stack_resolver *r, uint64_t word, const uint32_t **ret,
+			  size_t *ret_count);
 /* The same, whatever was asked for. -ENOMEM. */
-int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret, size_t *ret_count) must_use;
+int stack_resolver_frames(struct stack_resolver *r, uint64_t word, const uint32_t **ret,
+			  size_t *ret_count) must_use;
 /* Goes on from *@node with @stack, as it is. -ENOMEM. */
-int stack_resolver_below(struct stack_resolver *r, struct stack_frames stack, uint32_t *node) must_use;
+int stack_resolver_below(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+	must_use;
 /* Goes on from *@node with @stack turned over: its leaf first. -ENOMEM. */
-int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, uint32_t *node) must_use;
+int stack_resolver_turned(struct stack_resolver *r, struct stack_frames stack, uint32_t *node)
+	must_use;
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The special functions and small procedures that verdicts need; libm only, same input, same
- * output. Pure, thread-safe. Method and figures: the comparison's statistics are described in
- * README.md. */
+/* Special functions and small procedures of statistics. They use libm only: same input, same
+ * output. Pure, thread-safe. compare/README.md says what they are used for. */
 #ifndef PROFD_PROFILE_STATS_H
 #define PROFD_PROFILE_STATS_H
 

@@ -7,7 +7,14 @@
 
 #include "agent/profile/builder_internal.h"
 
-enum place { PLACE_USER, PLACE_KERNEL, PLACE_RUNQUEUE, PLACE_PREEMPTED, PLACE_STOLEN, PLACE_BLOCKED };
+enum place {
+	PLACE_USER,
+	PLACE_KERNEL,
+	PLACE_RUNQUEUE,
+	PLACE_PREEMPTED,
+	PLACE_STOLEN,
+	PLACE_BLOCKED
+};
 
 /* One sample reduced to what the ledger sorts by. */
 struct item {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of each thread went, from a `wall` profile: running (in user code or in the
- * kernel), waiting for a CPU, preempted, blocked by what it waited for; the parts sum to the
- * thread's time. Pure. */
+/* The parts of each thread's time, from a `wall` profile: running (in user code or in the kernel),
+ * waiting for a CPU, preempted, blocked by what it waited for. The parts sum to the thread's time.
+ * Pure. */
 #ifndef PROFD_PROFILE_THREAD_LEDGER_H
 #define PROFD_PROFILE_THREAD_LEDGER_H
 

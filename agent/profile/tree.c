@@ -6,7 +6,7 @@
 
 #include "agent/profile/builder_internal.h"
 
-/* Where a run comes from. */
+/* The origin of a run. */
 struct origin {
 	uint32_t parent, run;
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Depth-first order over a profile's nodes with their sums, without recursion. Whoever adds a stack to a profile adds
- * its new nodes one behind the other, so the tree is made of *runs*: nodes i, i+1, … each the parent of the next. Only
- * where a run branches or a sample ends is something kept, 24 bytes: what this costs goes with the stacks of a
- * profile and not with their frames. Children come in the order of their indices. */
+/* Depth-first order over a profile's nodes with their sums, without recursion. A stack adds its new
+ * nodes to a profile one behind the other. So the tree is made of *runs*: nodes i, i+1, each the
+ * parent of the next. Only where a run branches or a sample ends is something kept, 24 bytes: what
+ * this costs goes with the stacks of a profile and not with their frames. Children come in the
+ * order of their indices. */
 #ifndef PROFD_PROFILE_TREE_H
 #define PROFD_PROFILE_TREE_H
 
@@ -20,7 +21,8 @@ struct tree_branch {
 	uint32_t node;
 	uint32_t run; /* that begins here; 0 = none, it is the node's own value */
 	int64_t self;
-	int64_t total; /* of this one and those behind it in its run: the total of the nodes down to here */
+	int64_t total; /* of this one and those behind it in its run: the total of the nodes down to
+			  here */
 };
 
 struct tree {
@@ -49,7 +51,7 @@ static inline int64_t tree_total(const struct tree *tree, struct tree_place at)
 	return tree->branches[at.branch].total;
 }
 
-/* Of the samples that end at the node. */
+/* The value of the samples that end at the node. */
 static inline int64_t tree_self(const struct tree *tree, struct tree_place at)
 {
 	const struct tree_branch *branch = &tree->branches[at.branch];

@@ -48,6 +48,7 @@ void answer_deinit(struct answer *answer)
 	u64map_deinit(&answer->strings);
 	u64map_deinit(&answer->stacks);
 	u64map_deinit(&answer->labels);
+	u64map_deinit(&answer->scripts);
 }
 
 bool answer_is_late(const struct answer *answer)
@@ -158,6 +159,35 @@ uint64_t answer_frame(struct answer *answer, uint64_t va, uint64_t flags)
 		return prof_frame_address(PROF_FRAME_ADDRESS, va, flags);
 	return prof_frame_module(answer_module(answer, map->module),
 				 va - map->start_va + map->start_fo, flags);
+}
+
+static uint32_t script_module(struct answer *answer)
+{
+	struct read_module module = { .kind = READ_MODULE_SCRIPT };
+
+	if (!answer->script_module) {
+		module.id = answer->script_module = ++answer->module_count;
+		read_writer_module(answer->writer, &module, "[python]", "");
+	}
+	return answer->script_module;
+}
+
+uint64_t answer_script_frame(struct answer *answer, const char *function, const char *file,
+			     uint32_t line, uint32_t first_line)
+{
+	struct read_script script = { .function = answer_text(answer, function),
+				      .file = answer_text(answer, file),
+				      .line = line,
+				      .first_line = first_line };
+	const uint32_t facts[] = { script.function, script.file, line, first_line };
+	uint32_t id = 0;
+
+	if (script.function &&
+	    intern(answer, &answer->scripts, hash_bytes(facts, sizeof(facts), 0), &id)) {
+		script.id = id;
+		read_writer_fixed(answer->writer, READ_SCRIPT, &script, sizeof(script));
+	}
+	return prof_frame_module(script_module(answer), id, 0);
 }
 
 int answer_finish(struct answer *answer)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One answer of the reader under construction: interns strings, modules, stacks and label sets,
- * turns addresses into frames of the target's mapped files, and writes records in the order that
- * agent/wire/read_stream.h demands. Errors are sticky in the writer. Not thread-safe. */
+/* One answer of the reader under construction. It interns strings, modules, stacks and label sets,
+ * and turns addresses into frames of the target's mapped files. Records are written in the order
+ * that agent/wire/read_stream.h demands. Errors are sticky in the writer. Not thread-safe. */
 #ifndef PROFD_READER_ANSWER_H
 #define PROFD_READER_ANSWER_H
 
@@ -24,6 +24,8 @@ struct answer {
 	struct u64map strings; /* hash -> id */
 	struct u64map stacks;
 	struct u64map labels;
+	struct u64map scripts;
+	uint32_t script_module; /* id of the module of script frames, 0 = not written yet */
 	struct read_end end; /* counters, written by answer_finish() */
 	uint64_t started_ns;
 	uint64_t started_cpu_ns;
@@ -43,6 +45,9 @@ uint32_t answer_stack(struct answer *answer, uint8_t outcome, const uint64_t *fr
 uint32_t answer_labels(struct answer *answer, const uint32_t *pairs, unsigned count);
 /* The frame word of address @va, with its module written; @flags of bpf/profiler.h. */
 uint64_t answer_frame(struct answer *answer, uint64_t va, uint64_t flags);
+/* The frame word of a script frame, with its module written. @function "": it has no name. */
+uint64_t answer_script_frame(struct answer *answer, const char *function, const char *file,
+			     uint32_t line, uint32_t first_line);
 /* Writes READ_END and the last chunk. 0 or the first error of the answer. */
 int answer_finish(struct answer *answer) must_use;
 

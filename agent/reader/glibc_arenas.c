@@ -30,7 +30,8 @@ struct data {
 	const uint64_t *words;
 };
 
-/* ---- the main arena ---------------------------------------------------------------------------- */
+/* ---- the main arena ----------------------------------------------------------------------------
+ */
 
 static bool is_bins(const struct data *data, size_t at)
 {
@@ -49,14 +50,15 @@ static bool is_bins(const struct data *data, size_t at)
 	return empty >= EMPTY_MIN;
 }
 
-/* ---- the others -------------------------------------------------------------------------------- */
+/* ---- the others --------------------------------------------------------------------------------
+ */
 
 static uint64_t heap_of(uint64_t va)
 {
 	return va & ~(GLIBC_HEAP_SPAN - 1);
 }
 
-/* What is said of an arena in its own words. */
+/* Reads the fields of one arena. */
 static int describe(struct target *target, uint64_t state_va, unsigned bins, bool is_main,
 		    struct glibc_arena *ret, uint64_t *ret_next)
 {
@@ -85,14 +87,15 @@ static int describe(struct target *target, uint64_t state_va, unsigned bins, boo
 	rc = target_read(target, ret->top_va + 8, &size, sizeof(size));
 	if (rc < 0)
 		return rc;
-	/* Of a static program what was held began behind its thread-local storage, anywhere. */
+	/* The heap of a static program begins anywhere behind its thread-local storage. */
 	ret->chunks_va = ret->top_va + (size & ~(uint64_t)GLIBC_SIZE_FLAGS) - ret->held_bytes;
 	ret->chunks_va = (ret->chunks_va + 15) & ~15ull;
 	return 0;
 }
 
 /* The ring leads from the main arena through all others back to it. */
-static int follow_ring(struct target *target, uint64_t bins_va, unsigned bins, struct glibc_arenas *ret)
+static int follow_ring(struct target *target, uint64_t bins_va, unsigned bins,
+		       struct glibc_arenas *ret)
 {
 	const uint64_t main_va = bins_va - bins;
 	uint64_t va = main_va, next, owner;
@@ -115,7 +118,7 @@ static int follow_ring(struct target *target, uint64_t bins_va, unsigned bins, s
 	return -EFAULT;
 }
 
-/* ---- blocks with a mapping of their own ---------------------------------------------------------- */
+/* ---- blocks with a mapping of their own ------------------------------------------------------ */
 
 static int32_t int_at(const struct data *data, size_t at)
 {
@@ -125,9 +128,10 @@ static int32_t int_at(const struct data *data, size_t at)
 	return value;
 }
 
-/* struct malloc_par: n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold (32 bits each), mmapped_mem,
- * max_mmapped_mem, sbrk_base. @at: of the second, in 32-bit steps. */
-static bool is_counters(const struct data *data, size_t at, uint64_t first_va, struct glibc_arenas *ret)
+/* struct malloc_par: n_mmaps, n_mmaps_max, max_n_mmaps, no_dyn_threshold (32 bits each),
+ * mmapped_mem, max_mmapped_mem, sbrk_base. @at: of the second, in 32-bit steps. */
+static bool is_counters(const struct data *data, size_t at, uint64_t first_va,
+			struct glibc_arenas *ret)
 {
 	const size_t sums = (at + 4) / 2; /* behind no_dyn_threshold, aligned */
 	const uint64_t *words = data->words + sums;
@@ -140,6 +144,7 @@ static bool is_counters(const struct data *data, size_t at, uint64_t first_va, s
 	if (now < 0 || now > int_at(data, at + 1) || (fixed != 0 && fixed != 1))
 		return false;
 	if (words[0] > words[1] || words[0] % PAGE || words[1] % PAGE || !words[0] != !now ||
+	    words[0] / PAGE < (uint64_t)now || words[1] > HELD_MAX ||
 	    words[2] > first_va || first_va - words[2] > 15)
 		return false;
 	ret->has_mapped = true;
@@ -157,7 +162,8 @@ static void find_counters(const struct data *data, struct glibc_arenas *ret)
 		(void)is_counters(data, at, first_va, ret);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- all of it ---------------------------------------------------------------------------------
+ */
 
 static int look_at_data(struct target *target, const struct data *data, struct glibc_arenas *ret)
 {
@@ -179,7 +185,8 @@ static int look_at_data(struct target *target, const struct data *data, struct g
 	return -EOPNOTSUPP;
 }
 
-int glibc_arenas_find(struct target *target, const struct target_maps *maps, struct glibc_arenas *ret)
+int glibc_arenas_find(struct target *target, const struct target_maps *maps,
+		      struct glibc_arenas *ret)
 {
 	cleanup_free struct glibc_arenas *found = calloc(1, sizeof(*found));
 	int rc = -EOPNOTSUPP;

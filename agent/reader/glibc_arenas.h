@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where glibc's malloc keeps what it hands out, found in a running program without symbols: by what the
- * words of its main arena point to. struct malloc_state (malloc/malloc.c) is, in every release from 2.23
- * on, ten heads of fast bins, top, last_remainder, 127 pairs of bin heads (an empty bin's are both the
- * address of the pair before it), the bin map, the ring of arenas, and the bytes held now and at most; what
- * precedes the fast bins grew by 8 bytes in 2.27. */
+/* Finds the arenas of glibc's malloc in a running program without symbols, by the targets of the
+ * words of its main arena. In every release from 2.23 on, struct malloc_state (malloc/malloc.c) is:
+ * ten heads of fast bins, top, last_remainder, 127 pairs of bin heads, the bin map, the ring of
+ * arenas, and the bytes held now and at most. Both heads of an empty bin are the address of the
+ * pair before it. The part before the fast bins grew by 8 bytes in 2.27. */
 #ifndef PROFD_READER_GLIBC_ARENAS_H
 #define PROFD_READER_GLIBC_ARENAS_H
 
@@ -22,7 +22,8 @@ struct glibc_arena {
 	uint64_t top_va;   /* the chunk that is not handed out yet; 0 = nothing was ever asked for */
 	uint64_t top_at;   /* where that is said */
 	uint64_t held_bytes; /* from the kernel */
-	uint64_t fast_at; /* where GLIBC_FAST_BINS lists begin, of free chunks that look used; 0 = an empty one */
+	uint64_t fast_at; /* where GLIBC_FAST_BINS lists begin, of free chunks that look used; 0 =
+			     an empty one */
 };
 
 struct glibc_arenas {
@@ -34,6 +35,7 @@ struct glibc_arenas {
 };
 
 /* -EOPNOTSUPP: none that is understood; -ESRCH, -EPERM, -ENOMEM. */
-int glibc_arenas_find(struct target *target, const struct target_maps *maps, struct glibc_arenas *ret) must_use;
+int glibc_arenas_find(struct target *target, const struct target_maps *maps,
+		      struct glibc_arenas *ret) must_use;
 
 #endif

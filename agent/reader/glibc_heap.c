@@ -25,7 +25,8 @@
 #define LINKS_PER_LOOK	4096u /* at the clock */
 #define FENCE_MAX	16u    /* a heap that grew elsewhere ends in chunks that are none */
 
-/* struct tcache_perthread_struct: counts of 16 bits (2.30…2.41) or 8 bits (2.26…2.29), then first blocks. */
+/* struct tcache_perthread_struct: counts of 16 bits (2.30 to 2.41) or 8 (2.26 to 2.29), then first
+ * blocks. */
 #define CACHE_CHUNK_16 0x290u
 #define CACHE_CHUNK_8  0x250u
 
@@ -62,14 +63,16 @@ struct walk {
 	uint64_t pages[PAGES][PAGE / 8];
 };
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 /* @len bytes at @va, NULL if they are not there; valid until the next call. */
 static const void *at(struct walk *w, uint64_t va, size_t len)
 {
 	ssize_t got;
 
-	if (va >= w->window_va && va - w->window_va + len <= w->window_len)
+	if (va >= w->window_va && va - w->window_va <= w->window_len &&
+	    len <= w->window_len - (va - w->window_va))
 		return w->window + (va - w->window_va);
 	if (clock_monotonic_ns() > w->deadline_ns) {
 		w->window_len = 0;
@@ -107,7 +110,8 @@ static bool list_word(struct walk *w, uint64_t va, uint64_t *ret)
 	return true;
 }
 
-/* ---- marks ------------------------------------------------------------------------------------- */
+/* ---- marks -------------------------------------------------------------------------------------
+ */
 
 static bool is_marked(const struct heap *heap, const uint64_t *bits, uint64_t va)
 {
@@ -152,7 +156,7 @@ static struct heap *heap_with(struct walk *w, uint64_t va)
 	return low < w->heaps.count && va >= w->heaps.data[low].start_va ? &w->heaps.data[low] : NULL;
 }
 
-/* ---- lists of free chunks that look used --------------------------------------------------------- */
+/* ---- lists of free chunks that look used ----------------------------------------------------- */
 
 static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 {
@@ -162,10 +166,12 @@ static bool is_block_of(struct walk *w, uint64_t block, uint64_t bytes)
 	       (size & ~(uint64_t)GLIBC_SIZE_FLAGS) == bytes;
 }
 
-/* Follows blocks of chunks of @bytes from @block on, at most @max. Their first word leads to the next one's
- * block, or to its chunk, which is @skip bytes before; from 2.32 on it is xor-ed with its own place. @cache_va: of the
- * cache that the list is of, 0 = a fast bin. -ENOMEM, -ETIMEDOUT. */
-static int follow(struct walk *w, uint64_t block, uint64_t bytes, uint64_t skip, uint64_t max, uint64_t cache_va)
+/* Follows blocks of chunks of @bytes from @block on, at most @max. Their first word leads to the
+ * next one's block, or to its chunk, which is @skip bytes before; from 2.32 on it is xor-ed with
+ * its own place. @cache_va: of the cache that the list is of, 0 = a fast bin. -ENOMEM, -ETIMEDOUT.
+ */
+static int follow(struct walk *w, uint64_t block, uint64_t bytes, uint64_t skip, uint64_t max,
+		  uint64_t cache_va)
 {
 	uint64_t link;
 
@@ -204,7 +210,7 @@ static int list_fast(struct walk *w, const struct glibc_arena *arena)
 	return rc;
 }
 
-/* What was counted as in use is free after all. */
+/* Takes off blocks that were counted as in use but are free. */
 static void drop_cached(struct walk *w)
 {
 	for (size_t i = 0; i < w->cached.count; i++) {
@@ -223,7 +229,8 @@ static void drop_cached(struct walk *w)
 	}
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------ */
+/* ---- chunks ------------------------------------------------------------------------------------
+ */
 
 struct bin {
 	unsigned count;
@@ -240,9 +247,9 @@ static struct bin bin_of(const uint8_t *block, size_t wide, unsigned bin)
 	return ret;
 }
 
-/* A block of the right size may be a thread's cache: its counts and heads agree then. What it holds is listed now,
- * as the chunks around are walked now: a program at work takes and gives back meanwhile, and what it took from
- * the lists is as much, on average, as what it put there. */
+/* A block of the right size may be a thread's cache: its counts and heads agree then. What it holds
+ * is listed now, as the chunks around are walked now: a program at work takes and gives back
+ * meanwhile, and what it took from the lists is as much, on average, as what it put there. */
 static int look_at_cache(struct walk *w, uint64_t chunk_va, uint64_t bytes)
 {
 	const size_t wide = bytes == CACHE_CHUNK_16 ? 2 : 1, len = CACHE_BINS * (wide + 8);
@@ -301,8 +308,8 @@ static void step_on(struct trail *trail, uint64_t va, bool used)
 }
 
 /* Goes back @steps chunks from @va; what they were is taken back. */
-static uint64_t step_back(struct walk *w, const struct heap *heap, struct trail *trail, uint64_t va, unsigned steps,
-			  struct read_heap *sum)
+static uint64_t step_back(struct walk *w, const struct heap *heap, struct trail *trail, uint64_t va,
+			  unsigned steps, struct read_heap *sum)
 {
 	for (; steps && trail->count; steps--) {
 		trail->count--;
@@ -313,6 +320,19 @@ static uint64_t step_back(struct walk *w, const struct heap *heap, struct trail 
 	while (w->cached.count > w->cached_before && w->cached.data[w->cached.count - 1].cache_va >= va)
 		w->cached.count--;
 	return va;
+}
+
+/* Sets @ret to the present end of @heap. False if it cannot be read or is no valid end of such a
+ * heap. */
+static bool new_end(struct walk *w, const struct heap *heap, uint64_t *ret)
+{
+	uint64_t end_va;
+
+	if (target_read(w->target, heap->top_at, &end_va, sizeof(end_va)) < 0 ||
+	    end_va < heap->start_va || end_va - heap->start_va > GLIBC_HEAP_BYTES_MAX)
+		return false;
+	*ret = end_va;
+	return true;
 }
 
 /* The chunks of @heap. Where a header makes no sense it is half
@@ -333,7 +353,7 @@ static int walk_chunks(struct walk *w, const struct heap *heap, struct read_heap
 			return 0;
 		if (bytes < CHUNK_MIN || bytes & 15 || bytes > end_va - va) {
 			/* The top takes in what was freed before it. */
-			if (heap->top_at && target_read(w->target, heap->top_at, &end_va, sizeof(end_va)) < 0)
+			if (heap->top_at && !new_end(w, heap, &end_va))
 				return -EFAULT;
 			if (va >= end_va)
 				return 0;
@@ -393,7 +413,8 @@ static int walk_heap(struct walk *w, const struct heap *heap)
 
 static int add_heap(struct walk *w, struct heap heap)
 {
-	if (heap.end_va < heap.start_va || heap.end_va - heap.start_va > GLIBC_HEAP_BYTES_MAX - w->heap_bytes)
+	if (heap.end_va < heap.start_va ||
+	    heap.end_va - heap.start_va > GLIBC_HEAP_BYTES_MAX - w->heap_bytes)
 		return -EIO;
 	w->heap_bytes += heap.end_va - heap.start_va;
 	heap.used = calloc(1, mark_bytes(&heap));
@@ -486,7 +507,8 @@ static int explain(int rc, struct err *err)
 			       (unsigned long long)(GLIBC_HEAP_BYTES_MAX >> 30));
 	case -EIO:
 	case -EFAULT:
-		return err_set(err, EIO, NULL, NULL, "its heap changes too fast to be walked, or lies in several pieces");
+		return err_set(err, EIO, NULL, NULL,
+			       "its heap changes too fast to be walked, or lies in several pieces");
 	default:
 		return rc;
 	}

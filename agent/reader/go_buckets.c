@@ -20,6 +20,7 @@
 	UINT64_MAX /* first "pc" of stacks that are expanded already (tracestack.go) */
 #define RATE_DEFAULT (512u << 10)
 #define RATE_MAX     (1ull << 40)
+#define VALUE_MAX    0x1p62 /* of a count, of bytes, of nanoseconds */
 
 _Static_assert((int)READER_MEMORY == (int)GO_BUCKET_MEMORY &&
 		       (int)READER_BLOCK == (int)GO_BUCKET_BLOCK &&
@@ -309,6 +310,15 @@ static int write_stack(struct go_unwinder *u, struct answer *answer, const uint6
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+/* @value as an integer. A program may write any number into its buckets, and a double that no
+ * int64_t can hold must not be converted: 0 if it is not a number, else the nearest. */
+static int64_t settle(double value)
+{
+	if (!(value > -VALUE_MAX))
+		return isnan(value) ? 0 : -(int64_t)VALUE_MAX;
+	return value < VALUE_MAX ? (int64_t)value : (int64_t)VALUE_MAX;
+}
+
 void go_unsample(int64_t *count, int64_t *bytes, uint64_t rate)
 {
 	double average, scale;
@@ -321,8 +331,8 @@ void go_unsample(int64_t *count, int64_t *bytes, uint64_t rate)
 		return;
 	average = (double)*bytes / (double)*count;
 	scale = 1 / (1 - exp(-average / (double)rate));
-	*count = (int64_t)((double)*count * scale);
-	*bytes = (int64_t)((double)*bytes * scale);
+	*count = settle((double)*count * scale);
+	*bytes = settle((double)*bytes * scale);
 }
 
 /* Publication (src/runtime/mprof.go): allocations wait in future[] until the collection after the
@@ -330,20 +340,18 @@ void go_unsample(int64_t *count, int64_t *bytes, uint64_t rate)
  * empty, and the runtime shows the sums. */
 static void memory_values(const struct bucket *b, uint64_t rate, bool before_gc, int64_t *values)
 {
-	int64_t active[4], all[4];
+	uint64_t active[4], all[4]; /* the words are whatever the program wrote: modulo 2^64 */
 
 	for (unsigned i = 0; i < 4; i++) {
-		active[i] = (int64_t)b->words[i];
-		all[i] = (int64_t)(b->words[i] + b->words[4 + i] + b->words[8 + i] +
-				   b->words[12 + i]);
+		all[i] = b->words[i] + b->words[4 + i] + b->words[8 + i] + b->words[12 + i];
+		active[i] = before_gc ? all[i] : b->words[i];
 	}
-	memcpy(active, before_gc ? all : active, sizeof(active));
-	values[0] = active[0];
-	values[1] = active[2];
-	values[2] = active[0] - active[1];
-	values[3] = active[2] - active[3];
-	values[4] = all[0];
-	values[5] = all[2];
+	values[0] = (int64_t)active[0];
+	values[1] = (int64_t)active[2];
+	values[2] = (int64_t)(active[0] - active[1]);
+	values[3] = (int64_t)(active[2] - active[3]);
+	values[4] = (int64_t)all[0];
+	values[5] = (int64_t)all[2];
 	go_unsample(&values[0], &values[1], rate);
 	go_unsample(&values[2], &values[3], rate);
 	go_unsample(&values[4], &values[5], rate);
@@ -364,8 +372,8 @@ static void event_values(const struct bucket *b, const struct event_scale *scale
 		count = (double)(int64_t)b->words[0];
 	if (!(count >= 0 && count < 1e18))
 		count = 0;
-	values[0] = llround(count * scale->factor);
-	values[1] = (int64_t)((double)(int64_t)b->words[1] * scale->factor / scale->ticks_per_ns);
+	values[0] = settle(round(count * scale->factor));
+	values[1] = settle((double)(int64_t)b->words[1] * scale->factor / scale->ticks_per_ns);
 }
 
 static bool is_before_gc(const struct bucket_list *list)

@@ -18,7 +18,7 @@
 #define GO_BUCKETS_MAX	     100000u /* of one list; more are not read */
 #define GO_LIST_OPERANDS_MAX 16u
 
-/* Where the program keeps its sampling rates and lists; found once per process life. */
+/* Addresses of the program's sampling rates and lists; found once per process instance. */
 struct go_profile_places {
 	bool searched;
 	bool memory_linked;		      /* false: the linker turned the heap profile off */
@@ -38,8 +38,8 @@ int go_buckets_read(struct go_unwinder *unwinder, struct go_profile_places *plac
 		    const struct cpu_ticks *ticks, uint32_t what, struct answer *answer,
 		    struct err *err) must_use;
 
-/* What runtime/pprof does to a sampled (count, bytes) pair (src/runtime/pprof/protomem.go,
- * scaleHeapSample()): in place. Pure. */
+/* Scales a sampled (count, bytes) pair in place, as runtime/pprof does
+ * (src/runtime/pprof/protomem.go, scaleHeapSample()). Pure. */
 void go_unsample(int64_t *count, int64_t *bytes, uint64_t rate);
 
 #endif

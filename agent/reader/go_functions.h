@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of a Go program by name, and the variables that their code refers to. The address of a
  * variable that nothing points to (MemProfileRate) is an operand of a function that is known to use
- * it; no disassembler is needed: every byte position that decodes as such an operand is a
- * candidate, and the caller's test on what lies there chooses. */
+ * it. No disassembler is needed: every byte position that decodes as such an operand is a
+ * candidate, and the caller tests the memory at its address. */
 #ifndef PROFD_READER_GO_FUNCTIONS_H
 #define PROFD_READER_GO_FUNCTIONS_H
 

@@ -428,7 +428,7 @@ static int find_wait_reasons(void *ctx, uint64_t va, const uint8_t *data, size_t
 		    image_read(&layout->image, pair[0], text, sizeof(text)) < 0 ||
 		    memcmp(text, WAIT_REASON_1, sizeof(text)) != 0)
 			continue;
-		/* What follows the table looks like text, too, but no goroutine refers to it. */
+		/* Words behind the table look like text, too, but no goroutine refers to them. */
 		for (unsigned i = 1; i < GO_WAIT_REASONS_MAX; i++, at += 16) {
 			if (at + 16 > len)
 				break;

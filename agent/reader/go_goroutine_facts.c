@@ -7,7 +7,8 @@
 #include "agent/reader/go_snapshot.h"
 #include "bpf/profiler.h"
 
-#define OBJECT_FLAGS (READ_GOROUTINE_ON_CHANNEL | READ_GOROUTINE_ON_LOCK | READ_GOROUTINE_ON_SEMAPHORE)
+#define OBJECT_FLAGS                                                                               \
+	(READ_GOROUTINE_ON_CHANNEL | READ_GOROUTINE_ON_LOCK | READ_GOROUTINE_ON_SEMAPHORE)
 
 static const char *const state_words[] = {
 	[G_IDLE] = "idle",	     [G_RUNNABLE] = "runnable",	  [G_RUNNING] = "running",
@@ -88,7 +89,8 @@ bool go_goroutine_is_blocked(const char *reason)
 }
 
 
-/* Of a lock; what only says "semacquire" is told by the functions it waits in. */
+/* true: it waits for a lock. A reason that only says "semacquire" is decided by the functions it
+ * waits in. */
 static bool is_lock_wait(const struct snapshot *s, const struct g_item *item, const char *reason)
 {
 	bool in_lock = item->seen ? go_walks_entry(s->walks, item->seen->walk)->lock_wait
@@ -106,8 +108,8 @@ uint32_t go_sudog_span(const struct go_fields *fields, uint32_t *ret_first)
 	return high - low + 8 <= SUDOG_BYTES_MAX ? high - low + 8 : 0;
 }
 
-/* What a goroutine waits for: the mutex found in its stack, else the first sudog it is queued with
- * (channels; semaphores too from 1.26). */
+/* The object a goroutine waits for: the mutex found in its stack, else the first sudog it is queued
+ * with (channels; semaphores too from 1.26). */
 static void wait_object(const struct snapshot *s, const struct g_item *item,
 			struct read_goroutine *out)
 {

@@ -58,14 +58,15 @@ struct g_copy {
 	bool whole;
 };
 
-/* Reads the structures of @items, or of those alone whose stack is wanted, into @bytes; neighbours as one
- * piece. */
+/* Reads the structures of @items, or of those alone whose stack is wanted, into @bytes; neighbours
+ * as one piece. */
 static int read_structures(const struct snapshot *s, const struct g_item *items, unsigned count,
 			   bool wanted_only, uint8_t *bytes, struct g_copy *ret)
 {
 	struct target_piece pieces[GROUP];
 	uint32_t size = s->layout->fields.g.size;
 	unsigned piece_of[GROUP], piece_count = 0;
+	uint32_t end_of[GROUP]; /* bytes from the begin of its piece to the end of the structure */
 	int rc;
 
 	for (unsigned i = 0; i < count; i++) {
@@ -83,6 +84,7 @@ static int read_structures(const struct snapshot *s, const struct g_item *items,
 				(struct target_piece){ .va = items[i].va, .buf = bytes, .len = size };
 		}
 		piece_of[i] = piece_count - 1;
+		end_of[i] = pieces[piece_of[i]].len;
 		ret[i].g = bytes;
 		bytes += size;
 	}
@@ -90,11 +92,7 @@ static int read_structures(const struct snapshot *s, const struct g_item *items,
 	if (rc < 0)
 		return rc;
 	for (unsigned i = 0; i < count; i++)
-		if (ret[i].g) {
-			const struct target_piece *piece = &pieces[piece_of[i]];
-
-			ret[i].whole = items[i].va + size <= piece->va + piece->got;
-		}
+		ret[i].whole = ret[i].g && end_of[i] <= pieces[piece_of[i]].got;
 	return 0;
 }
 
@@ -110,7 +108,7 @@ static bool item_is_asked(const struct snapshot *s, const struct g_item *item)
 	return true;
 }
 
-/* What an earlier reading found out about it, if it has not run since. */
+/* The result of an earlier reading, if the goroutine has not run since. */
 static const struct go_seen *find_seen(const struct snapshot *s, const struct g_item *item)
 {
 	const struct go_seen now = {
@@ -123,7 +121,7 @@ static const struct go_seen *find_seen(const struct snapshot *s, const struct g_
 	return item->key.syscall_sp ? NULL : go_walks_find(s->walks, item->index, &now);
 }
 
-/* Where the stack of a goroutine that does not run begins; nothing for one that does. */
+/* Finds the begin of the stack of a goroutine that does not run; a running one gets none. */
 static void item_classify(const struct snapshot *s, struct g_item *item)
 {
 	const struct go_fields *f = &s->layout->fields;
@@ -173,8 +171,8 @@ static void item_classify(const struct snapshot *s, struct g_item *item)
 	item->wants_stack = !item->moved;
 }
 
-/* Reads the stacks of the first items, as many as fit, and what they wait for; returns how many items are
- * done. */
+/* Reads the stacks of the first items, as many as fit, and what they wait for; returns how many
+ * items are done. */
 static int read_stacks(struct snapshot *s, struct g_item *items, unsigned count)
 {
 	struct target_piece pieces[2 * GROUP];

@@ -14,7 +14,8 @@
 
 /* @walks is what earlier readings of the program left. Writes READ_GOROUTINE records and what they
  * refer to into @answer (not its end). At the deadline it stops and marks the answer as sampled.
- * @flags of enum reader_flag. -EIO the runtime's list could not be read, -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
+ * @flags of enum reader_flag. -EIO the runtime's list could not be read, -ESRCH, -EPERM, -ENOMEM,
+ * errors of the writer. */
 int go_goroutines_read(struct go_unwinder *unwinder, struct go_walks *walks, struct answer *answer,
 		       uint32_t flags) must_use;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a Go program looks like in memory: version, function table, segment bounds, structure
- * offsets and the addresses of the runtime's globals, all found by structure in stripped, PIE, cgo
- * and c-shared programs alike. Made once per process life and image, then used by every request.
+/* The layout of a Go program in memory: version, function table, segment bounds, structure offsets
+ * and the addresses of the runtime's globals. All are found by structure, in stripped, PIE, cgo and
+ * c-shared programs alike. Made once per process instance and image, then used by every request.
  * Formats and how they were checked: README.md of this folder. */
 #ifndef PROFD_READER_GO_LAYOUT_H
 #define PROFD_READER_GO_LAYOUT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Go's function table (pclntab) as far as unwinding and profile buckets need it: which function a
- * pc is in, how large its frame is there, its name, its id and what is inlined. Everything is read
+/* The parts of Go's function table (pclntab) that unwinding and profile buckets need: the function
+ * at a pc, the size of its frame there, its name, its id and its inlined calls. Everything is read
  * on demand through struct go_mem, so the same code runs over a live process, a file and a test's
- * array; every value is hostile and every loop is bounded. Pure but for those reads; not
+ * array. Every value is hostile, and every loop is bounded. Pure but for those reads; not
  * thread-safe.
  *
  * Formats: Go 1.16-1.17, 1.18-1.19, 1.20 and newer, told apart by the magic; see

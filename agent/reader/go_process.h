@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Go programs that were examined already: finding the layout of one costs milliseconds, using it
  * again nothing. A few are kept, for as long as they are asked for; an entry belongs to one process
- * life and one executable. Not thread-safe. */
+ * instance and one executable. Not thread-safe. */
 #ifndef PROFD_READER_GO_PROCESS_H
 #define PROFD_READER_GO_PROCESS_H
 

@@ -16,7 +16,8 @@
 #include "agent/reader/thread_ids.h"
 
 #define GROUP		512u /* goroutines between the first and the second reading: below 1 ms */
-#define SUDOG_BYTES_MAX 128u /* between the two fields of a sudog that are looked at, both included */
+#define SUDOG_BYTES_MAX                                                                            \
+	128u /* between the two fields of a sudog that are looked at, both included */
 
 /* src/runtime/runtime2.go */
 enum go_status {
@@ -32,7 +33,7 @@ enum go_status {
 	G_DEADEXTRA = 11,
 };
 
-/* What must be equal in both readings. */
+/* The fields that must be equal in both readings. */
 struct g_key {
 	uint64_t goid, sched_sp, sched_pc, syscall_sp, stack_low;
 	uint32_t status;
@@ -90,10 +91,10 @@ static inline uint64_t g_word(const uint8_t *g, uint32_t offset)
 const char *go_wait_reason(const struct snapshot *s, const struct g_item *item);
 /* May be a wait for a lock, as far as the reason tells. */
 bool go_may_be_lock(const char *reason);
-/* Where the words of a sudog that are looked at begin, and how many bytes they are; 0 = not known. */
+/* The part of a sudog that is read: its first byte and its length in bytes; 0 = not known. */
 uint32_t go_sudog_span(const struct go_fields *fields, uint32_t *ret_first);
-/* Writes one goroutine, whose stack is in s->walk (count 0: it has none) unless item->seen. Errors of the
- * writer, -ESRCH, -EPERM. */
+/* Writes one goroutine, whose stack is in s->walk (count 0: it has none) unless item->seen. Errors
+ * of the writer, -ESRCH, -EPERM. */
 int go_write_item(struct snapshot *s, const struct g_item *item) must_use;
 
 #endif

@@ -22,12 +22,20 @@
 enum wanted_type { TYPE_G, TYPE_GOBUF, TYPE_M, TYPE_SUDOG, TYPE_MAX };
 static const char *const type_names[TYPE_MAX] = { "g", "gobuf", "m", "sudog" };
 
+/* A struct type as it was read once: what is checked is what is used. */
+struct go_type {
+	uint32_t size; /* bytes, 1 … STRUCT_SIZE_MAX - 1 */
+	uint64_t fields_va;
+	uint64_t field_count;
+};
+
 struct type_search {
 	struct image *image;
 	uint64_t types_va;
 	unsigned minor;
-	uint32_t name_offsets[TYPE_MAX];	  /* from types_va, 0 = not found */
-	uint64_t types[TYPE_MAX][CANDIDATES_MAX]; /* descriptors */
+	uint32_t name_offsets[TYPE_MAX]; /* from types_va, 0 = not found */
+	/* The only copies of the descriptors: the program may change its own at any time. */
+	struct go_type types[TYPE_MAX][CANDIDATES_MAX];
 	unsigned type_count[TYPE_MAX];
 };
 
@@ -68,11 +76,13 @@ static int find_names(void *ctx, uint64_t va, const uint8_t *data, size_t len)
 	return 0;
 }
 
-static int find_types(void *ctx, uint64_t va, const uint8_t *data, size_t len)
+static int find_types(void *ctx, uint64_t unused_va, const uint8_t *data, size_t len)
 {
 	struct type_search *search = ctx;
 
+	(void)unused_va;
 	for (size_t at = 0; at + TYPE_BYTES <= len; at += 8) {
+		struct go_type type;
 		uint64_t size;
 		uint32_t name;
 
@@ -80,10 +90,15 @@ static int find_types(void *ctx, uint64_t va, const uint8_t *data, size_t len)
 		if ((data[at + 23] & KIND_MASK) != KIND_STRUCT || !name)
 			continue;
 		memcpy(&size, data + at, sizeof(size));
+		if (!size || size >= STRUCT_SIZE_MAX)
+			continue;
+		type.size = (uint32_t)size;
+		memcpy(&type.fields_va, data + at + 56, sizeof(type.fields_va));
+		memcpy(&type.field_count, data + at + 64, sizeof(type.field_count));
 		for (unsigned i = 0; i < TYPE_MAX; i++)
-			if (name == search->name_offsets[i] && size && size < STRUCT_SIZE_MAX &&
+			if (name == search->name_offsets[i] &&
 			    search->type_count[i] < CANDIDATES_MAX)
-				search->types[i][search->type_count[i]++] = va + at;
+				search->types[i][search->type_count[i]++] = type;
 	}
 	return 0;
 }
@@ -124,24 +139,19 @@ static int field_offset(const struct type_search *search, const uint8_t *field,
 	return 0;
 }
 
-/* Fields of the descriptor at @va; -EOPNOTSUPP if a required one is not there. */
-static int candidate_fields(const struct type_search *search, uint64_t va,
+/* Fields of @type; -EOPNOTSUPP if a required one is not there or does not lie inside of it. */
+static int candidate_fields(const struct type_search *search, const struct go_type *type,
 			    const struct wanted_field *wanted, unsigned count, uint32_t *ret_size,
 			    const char **ret_missing)
 {
-	uint64_t fields_va, field_count, size;
-	uint8_t raw[TYPE_BYTES], field[FIELD_BYTES];
-	int rc = image_read(search->image, va, raw, sizeof(raw));
+	uint8_t field[FIELD_BYTES];
 
-	if (rc < 0)
-		return rc;
-	memcpy(&size, raw, sizeof(size));
-	memcpy(&fields_va, raw + 56, sizeof(fields_va));
-	memcpy(&field_count, raw + 64, sizeof(field_count));
 	for (unsigned i = 0; i < count; i++)
 		*wanted[i].ret = GO_NO_FIELD;
-	for (unsigned i = 0; i < field_count && i < FIELDS_MAX; i++) {
-		rc = image_read(search->image, fields_va + i * FIELD_BYTES, field, sizeof(field));
+	for (unsigned i = 0; i < type->field_count && i < FIELDS_MAX; i++) {
+		int rc = image_read(search->image, type->fields_va + i * (uint64_t)FIELD_BYTES,
+				    field, sizeof(field));
+
 		if (rc == 0)
 			rc = field_offset(search, field, wanted, count);
 		if (rc < 0)
@@ -150,12 +160,13 @@ static int candidate_fields(const struct type_search *search, uint64_t va,
 	for (unsigned i = 0; i < count; i++) {
 		bool absent = *wanted[i].ret == GO_NO_FIELD;
 
-		if (absent ? wanted[i].optional : *wanted[i].ret + wanted[i].bytes <= size)
+		/* Both below STRUCT_SIZE_MAX: the sum does not overflow. */
+		if (absent ? wanted[i].optional : *wanted[i].ret + wanted[i].bytes <= type->size)
 			continue;
 		*ret_missing = wanted[i].name;
 		return -EOPNOTSUPP;
 	}
-	*ret_size = (uint32_t)size;
+	*ret_size = type->size;
 	return 0;
 }
 
@@ -167,7 +178,7 @@ static int type_fields(const struct type_search *search, enum wanted_type type,
 	int rc = -EOPNOTSUPP;
 
 	for (unsigned i = 0; i < search->type_count[type] && rc < 0; i++)
-		rc = candidate_fields(search, search->types[type][i], wanted, count, ret_size,
+		rc = candidate_fields(search, &search->types[type][i], wanted, count, ret_size,
 				      &field);
 	if (rc == -EOPNOTSUPP)
 		(void)snprintf(missing, 64, "runtime.%s: %s", type_names[type], field);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Offsets of fields in Go's runtime structures, from the type descriptors that the linker keeps in
- * every binary, stripped or not, because the runtime allocates these types with new: no symbols, no
- * DWARF and no table of versions. Layout of descriptors: src/internal/abi/type.go
+/* Offsets of fields in Go's runtime structures, from type descriptors. The linker keeps these in
+ * every binary, stripped or not, because the runtime allocates these types with new. So no symbols,
+ * no DWARF and no table of versions are needed. Layout of descriptors: src/internal/abi/type.go
  * (src/runtime/type.go before 1.21); two encodings changed and are switched by @minor. */
 #ifndef PROFD_READER_GO_TYPES_H
 #define PROFD_READER_GO_TYPES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the stack of a parked goroutine, copied out of the target, by the frame sizes of the
- * function table (the pcsp rows that Go's own traceback uses): exact for every function, with or
- * without frame pointers. Source of the rules: src/runtime/traceback.go. */
+ * function table (the pcsp rows of Go's own traceback). The walk is exact for every function, with
+ * or without frame pointers. Source of the rules: src/runtime/traceback.go. */
 #ifndef PROFD_READER_GO_UNWIND_H
 #define PROFD_READER_GO_UNWIND_H
 
@@ -12,7 +12,7 @@
 #include "agent/reader/go_layout.h"
 #include "agent/wire/read_stream.h"
 
-/* What the walkers must know about a pc; properties of its function, found by name. */
+/* Properties of the function of a pc that the walkers need, found by name. */
 enum go_pc_flag {
 	GO_PC_IN_TABLE = 1,
 	GO_PC_ENTRY = 2,       /* the first instruction */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was found out about goroutines, kept from one reading of a program to the next: stacks, each once,
- * and for goroutines that were seen parked which stack that was.
+/* Results about goroutines, kept from one reading of a program to the next: stacks, each once, and
+ * for goroutines that were seen parked which stack that was.
  *
- * The runtime notes when a garbage collection first found a goroutine parked (g.waitsince) and clears that
- * when the goroutine runs (execute() in src/runtime/proc.go): the same number, not 0, in two readings means
- * that it did not run in between, and neither its stack nor what it waits for is read again. Not
- * thread-safe. */
+ * The runtime notes when a garbage collection first found a goroutine parked (g.waitsince) and
+ * clears that when the goroutine runs (execute() in src/runtime/proc.go). The same number, not 0,
+ * in two readings means that it did not run in between: neither its stack nor what it waits for is
+ * read again. Not thread-safe. */
 #ifndef PROFD_READER_GO_WALKS_H
 #define PROFD_READER_GO_WALKS_H
 
@@ -47,14 +47,15 @@ struct go_walks {
 };
 
 void go_walks_deinit(struct go_walks *walks);
-/* To be called before a reading: makes room where there is none left; numbers lose their meaning then. */
+/* To be called before a reading: makes room where there is none left; numbers lose their meaning
+ * then. */
 void go_walks_begin(struct go_walks *walks);
 /* The number of @walk, from 1 on; 0 = no room. */
 uint32_t go_walks_number(struct go_walks *walks, const struct go_walk *walk);
 const struct go_walk_entry *go_walks_entry(const struct go_walks *walks, uint32_t number);
 /* Copies a walk back; lock_va is not part of it. */
 void go_walks_load(const struct go_walks *walks, uint32_t number, struct go_walk *ret);
-/* What is known of the goroutine at @index of the list, if it did not run since; else NULL. */
+/* The result for the goroutine at @index of the list, if it did not run since; else NULL. */
 const struct go_seen *go_walks_find(const struct go_walks *walks, uint64_t index,
 				    const struct go_seen *now);
 /* Keeps it for the next reading. */

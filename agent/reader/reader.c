@@ -2,6 +2,7 @@
 #include "agent/reader/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,15 +14,18 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/base/err.h"
+#include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/reader/answer.h"
 #include "agent/reader/glibc_heap.h"
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_process.h"
+#include "agent/reader/script.h"
 #include "agent/reader/threads.h"
 #include "agent/reader/watch.h"
 #include "agent/wire/control.h"
+#include "symbolize/sandbox.h"
 
 #define IDLE_NS		(60 * NS_PER_S)
 #define DEADLINE_MAX_MS 60000u
@@ -34,6 +38,7 @@
 struct reader {
 	int control_fd; /* -1 = only the server's channel */
 	int server_fd;	/* -1 = no server yet */
+	int collector_fd; /* -1 = no collector yet; asks for script frames (script.h) */
 	struct go_processes processes;
 	struct row_tables rows; /* of native programs */
 	struct cpu_ticks ticks;
@@ -64,7 +69,8 @@ static int drop_privileges(void)
 	};
 	int rc = privileges_leave_root();
 
-	rc = rc < 0 ? rc : privileges_keep(mask);
+	/* Root of a container without CAP_SETUID stays root, with the rights of @mask alone. */
+	rc = rc < 0 && rc != -EPERM ? rc : privileges_keep(mask);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
@@ -74,7 +80,7 @@ static int drop_privileges(void)
 	}
 	/* The kernel forgets this one when credentials change. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	return 0;
+	return sandbox_enter_reader();
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
@@ -118,17 +124,38 @@ static void write_target(struct reader *r, const struct target *target,
 	read_writer_fixed(&r->writer, READ_TARGET, &out, sizeof(out));
 }
 
-static int read_heap(struct answer *answer, struct err *err)
+static uint64_t status_bytes(const char *status, const char *name)
 {
-	struct read_heap heap;
-	int rc = glibc_heap_walk(answer->target, answer->maps, answer->deadline_ns, &heap, err);
+	const char *line = strstr(status, name);
 
+	return line ? strtoull(line + strlen(name), NULL, 10) << 10 : 0;
+}
+
+/* Source: proc_pid_status(5), lines in kB. */
+static uint64_t resident_bytes(uint32_t tgid)
+{
+	char path[40], text[4096];
+
+	(void)snprintf(path, sizeof(path), "/proc/%u/status", tgid);
+	if (io_read_small(AT_FDCWD, path, text, sizeof(text)) < 0)
+		return 0;
+	return status_bytes(text, "\nRssAnon:") + status_bytes(text, "\nVmSwap:");
+}
+
+static int read_heap(struct answer *answer, uint32_t flags, struct err *err)
+{
+	struct read_heap heap = { 0 };
+	int rc = flags & READER_RESIDENT_ONLY ? 0
+					      : glibc_heap_walk(answer->target, answer->maps,
+								answer->deadline_ns, &heap, err);
+
+	heap.resident_bytes = resident_bytes(answer->target->tgid);
 	if (rc == 0)
 		read_writer_fixed(answer->writer, READ_HEAP, &heap, sizeof(heap));
 	return rc;
 }
 
-/* What every answer has in common; @read writes the records of one kind. */
+/* Frames an answer; @read writes the records of one kind. */
 static int answer_request(struct reader *r, const struct control_read_target *request,
 			  struct target *target, struct target_maps *maps, struct go_process *go,
 			  uint64_t deadline_ns, struct err *err)
@@ -144,7 +171,7 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 	if (request->head.kind == CONTROL_THREADS)
 		rc = threads_read(&answer, &r->rows);
 	else if (request->head.kind == CONTROL_HEAP)
-		rc = read_heap(&answer, err);
+		rc = read_heap(&answer, request->flags, err);
 	else if (request->head.kind == CONTROL_GOROUTINES)
 		rc = go_goroutines_read(&go->unwinder, &go->walks, &answer, request->flags);
 	else
@@ -262,11 +289,23 @@ static int handle_server(struct reader *r)
 	return handle_request(r) == -EPIPE ? 1 : 0;
 }
 
-static void close_server(struct reader *r)
+static void close_peer(int *fd)
 {
-	if (r->server_fd >= 0)
-		(void)close(r->server_fd);
-	r->server_fd = -1;
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+static void handle_collector(struct reader *r)
+{
+	int rc = channel_receive(r->collector_fd, &r->message);
+
+	if (rc == 1) {
+		channel_message_close(&r->message);
+		rc = script_answer(r->collector_fd, &r->message);
+	}
+	if (rc < 0 && rc != -EPROTO)
+		close_peer(&r->collector_fd);
 }
 
 /* 0 = go on, 1 = stop. */
@@ -280,9 +319,11 @@ static int handle_control(struct reader *r)
 	if (rc == 0)
 		return 0;
 	if (peer->head.kind == CONTROL_PEER && r->message.len == sizeof(*peer) &&
-	    peer->role == ROLE_SERVER && r->message.fd_count == 1) {
-		close_server(r);
-		r->server_fd = take_fd(&r->message.fds[0]);
+	    (peer->role == ROLE_SERVER || peer->role == ROLE_COLLECTOR) && r->message.fd_count == 1) {
+		int *fd = peer->role == ROLE_SERVER ? &r->server_fd : &r->collector_fd;
+
+		close_peer(fd);
+		*fd = take_fd(&r->message.fds[0]);
 	}
 	channel_message_close(&r->message);
 	return peer->head.kind == CONTROL_STOP;
@@ -291,9 +332,10 @@ static int handle_control(struct reader *r)
 static int reader_loop(struct reader *r)
 {
 	for (;;) {
-		struct pollfd fds[2] = { { .fd = r->control_fd, .events = POLLIN },
-					 { .fd = r->server_fd, .events = POLLIN } };
-		int n = poll(fds, 2, (int)(IDLE_NS / NS_PER_MS));
+		struct pollfd fds[3] = { { .fd = r->control_fd, .events = POLLIN },
+					 { .fd = r->server_fd, .events = POLLIN },
+					 { .fd = r->collector_fd, .events = POLLIN } };
+		int n = poll(fds, 3, (int)(IDLE_NS / NS_PER_MS));
 		uint64_t now = clock_monotonic_ns();
 
 		if (n < 0 && errno != EINTR)
@@ -304,13 +346,16 @@ static int reader_loop(struct reader *r)
 		}
 		if (fds[0].revents && handle_control(r))
 			return 0;
+		/* First, since its answers are short and name what runs now. */
+		if (fds[2].revents && fds[2].fd == r->collector_fd)
+			handle_collector(r);
 		if (fds[1].revents && fds[1].fd == r->server_fd) {
 			int rc = handle_server(r);
 
 			if (rc < 0)
 				return rc;
 			if (rc == 1) {
-				close_server(r);
+				close_peer(&r->server_fd);
 				if (r->control_fd < 0)
 					return 0;
 			}
@@ -326,6 +371,7 @@ static struct reader *reader_create(int control_fd)
 		return NULL;
 	r->control_fd = control_fd;
 	r->server_fd = -1;
+	r->collector_fd = -1;
 	r->ticks = cpu_ticks_now();
 	return r;
 }
@@ -334,7 +380,8 @@ static void reader_destroy(struct reader *r)
 {
 	go_processes_expire(&r->processes, UINT64_MAX);
 	row_tables_deinit(&r->rows);
-	close_server(r);
+	close_peer(&r->server_fd);
+	close_peer(&r->collector_fd);
 	free(r);
 }
 CLEANUP_DEFINE(reader, struct reader *, reader_destroy);

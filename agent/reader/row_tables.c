@@ -22,9 +22,14 @@
 #include "agent/base/io.h"
 #include "agent/base/privileges.h"
 #include "agent/reader/watch.h"
+#include "agent/wire/feed.h"
 #include "symbolize/cfi_rows.h"
+#include "symbolize/elf_runtime.h"
+#include "symbolize/runtime_cpython.h"
+#include "symbolize/sandbox.h"
 
 #define COMPILE_CPU_S	20
+#define COMPILE_WALL_S	60 /* the deadline of a request, and more */
 #define COMPILE_MEMORY	(1ull << 30)
 #define IMAGE_BYTES_MAX (64u << 20)
 #define FILE_FD		3 /* in the child */
@@ -32,24 +37,35 @@
 
 /* ---- compiling in a child -------------------------------------------------------------------- */
 
+/* The child leaves these facts, then the image. */
+static int write_answer(const struct script_runtime *script, const struct cfi_table *table)
+{
+	int rc = io_write_all(IMAGE_FD, script, sizeof(*script));
+
+	return rc < 0 ? rc : io_write_all(IMAGE_FD, table->image, table->image_bytes);
+}
+
 /* Never returns. @fd and @memfd are above IMAGE_FD. */
 static void compile_child(int fd, int memfd)
 {
-	const struct rlimit cpu = { COMPILE_CPU_S, COMPILE_CPU_S };
+	const struct sandbox_limits limits = { .cpu_s = COMPILE_CPU_S, .wall_s = COMPILE_WALL_S };
 	const struct rlimit memory = { COMPILE_MEMORY, COMPILE_MEMORY };
+	struct script_runtime script = { .kind = SCRIPT_NONE };
+	struct elf_file *file;
 	struct cfi_table table;
-	Elf *elf;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (dup2(fd, FILE_FD) < 0 || dup2(memfd, IMAGE_FD) < 0 ||
 	    syscall(SYS_close_range, IMAGE_FD + 1, ~0u, 0) < 0 || privileges_keep(0) < 0 ||
-	    setrlimit(RLIMIT_CPU, &cpu) < 0 || setrlimit(RLIMIT_AS, &memory) < 0)
+	    setrlimit(RLIMIT_AS, &memory) < 0 || sandbox_enter_builder(&limits) < 0)
 		_exit(1);
 	(void)elf_version(EV_CURRENT);
-	elf = elf_begin(FILE_FD, ELF_C_READ_MMAP, NULL);
-	if (!elf || cfi_table_build(elf, FILE_FD, &table) < 0 || table.image_bytes > IMAGE_BYTES_MAX)
+	if (elf_file_map_take(FILE_FD, &file) < 0 || cfi_table_build(file->elf, FILE_FD, &table) < 0 ||
+	    table.image_bytes > IMAGE_BYTES_MAX)
 		_exit(1);
-	_exit(io_write_all(IMAGE_FD, table.image, table.image_bytes) < 0);
+	if (elf_runtime_of(file) == FEED_PROC_PYTHON && runtime_cpython_load(file, &script) < 0)
+		script.kind = SCRIPT_NONE;
+	_exit(write_answer(&script, &table) < 0);
 }
 
 /* 0 if the child ended well; it is gone in any case. */
@@ -72,22 +88,30 @@ static int wait_child(pid_t pid, uint64_t deadline_ns)
 
 /* Reads and checks what the child wrote. A descriptor that the child could still write to is not
  * mapped. */
-static int take_image(int memfd, void **ret, size_t *ret_bytes)
+static int take_answer(int memfd, struct row_table *ret)
 {
 	cleanup_free char *image = NULL;
+	struct script_runtime script;
 	size_t bytes;
-	int rc = io_read_fd(memfd, IMAGE_BYTES_MAX, &image, &bytes);
+	int rc = io_read_fd(memfd, IMAGE_BYTES_MAX + sizeof(script), &image, &bytes);
 
-	if (rc == 0)
-		rc = cfi_image_validate(image, bytes);
+	if (rc == 0 && bytes < sizeof(script))
+		rc = -ENODATA;
 	if (rc < 0)
 		return rc;
-	*ret = take_ptr(image);
-	*ret_bytes = bytes;
+	memcpy(&script, image, sizeof(script));
+	bytes -= sizeof(script);
+	memmove(image, image + sizeof(script), bytes);
+	rc = cfi_image_validate(image, bytes);
+	if (rc < 0)
+		return rc;
+	ret->image = take_ptr(image);
+	ret->bytes = bytes;
+	ret->script = script;
 	return 0;
 }
 
-static int compile(int file_fd, uint64_t deadline_ns, void **ret, size_t *ret_bytes)
+static int compile(int file_fd, uint64_t deadline_ns, struct row_table *ret)
 {
 	/* Above the numbers that the child gives them, so that neither overwrites the other. */
 	cleanup_close int fd = fcntl(file_fd, F_DUPFD_CLOEXEC, IMAGE_FD + 1);
@@ -104,7 +128,7 @@ static int compile(int file_fd, uint64_t deadline_ns, void **ret, size_t *ret_by
 	if (pid == 0)
 		compile_child(fd, memfd);
 	rc = wait_child(pid, deadline_ns);
-	return rc < 0 ? rc : take_image(memfd, ret, ret_bytes);
+	return rc < 0 ? rc : take_answer(memfd, ret);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -148,7 +172,8 @@ static int open_module(const struct target *target, const struct target_maps *ma
 	return fd >= 0 ? fd : open_same_file(AT_FDCWD, path + strlen("root"), m, true);
 }
 
-/* This process's own vDSO is every 64-bit process's: one image of the kernel, with its section headers last. */
+/* This process's own vDSO is every 64-bit process's: one image of the kernel, with its section
+ * headers last. */
 static int open_vdso(void)
 {
 	const Elf64_Ehdr *image = (const void *)(uintptr_t)getauxval(AT_SYSINFO_EHDR);
@@ -210,8 +235,10 @@ static int identify(int fd, struct row_file *ret)
 	return 0;
 }
 
-/* The table of @file, which is open as @fd, compiled if it is new. NULL: none and no room to remember that. */
-static struct row_table *table_of(struct row_tables *tables, int fd, const struct row_file *file, uint64_t deadline_ns)
+/* The table of @file, which is open as @fd, compiled if it is new. NULL: none and no room to
+ * remember that. */
+static struct row_table *table_of(struct row_tables *tables, int fd, const struct row_file *file,
+				  uint64_t deadline_ns)
 {
 	struct row_table *table;
 
@@ -222,8 +249,7 @@ static struct row_table *table_of(struct row_tables *tables, int fd, const struc
 			return NULL;
 		drop(tables, table);
 		watch_pause();
-		if (compile(fd, deadline_ns, &table->image, &table->bytes) < 0)
-			table->image = NULL;
+		(void)compile(fd, deadline_ns, table); /* else it has no image */
 		table->file = *file;
 		tables->bytes += table->bytes;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unwind rows of the files that a native program is made of, compiled where they are first needed.
- * Reading ELF and DWARF that somebody else wrote is not for a process that may read all memory: a
- * forked child without any capability, descriptor or time does it and leaves an image that is
- * checked. A few megabytes of images are kept. Not thread-safe. */
+/* Unwind rows of the files that a program is made of, and CPython's layout, compiled where they are
+ * first needed. A process that may read all memory must not parse foreign ELF and DWARF. A forked
+ * child without any capability or descriptor, and with little time, does it and leaves an image,
+ * which is checked. A few megabytes of images are kept. Not thread-safe. */
 #ifndef PROFD_READER_ROW_TABLES_H
 #define PROFD_READER_ROW_TABLES_H
 
@@ -12,13 +12,14 @@
 #include "agent/base/cleanup.h"
 #include "agent/reader/target_maps.h"
 #include "agent/reader/target_memory.h"
+#include "bpf/script.h"
 #include "bpf/unwind_table.h"
 
 #define ROW_TABLES_MAX	     128u
 #define ROW_TABLES_BYTES_MAX (48u << 20)
 
-/* Which file, as far as it can be told: an inode number is used again as soon as its file is gone.
- */
+/* Identity of a file. The ctime is part of it, because an inode number is used again once its file
+ * is gone. */
 struct row_file {
 	uint64_t device;
 	uint64_t inode;
@@ -32,6 +33,7 @@ struct row_table {
 	uint64_t used;	      /* larger = later */
 	void *image;	      /* checked image of bpf/unwind_table.h; NULL = the file has none */
 	size_t bytes;
+	struct script_runtime script; /* of CPython (symbolize/runtime_cpython.h), else SCRIPT_NONE */
 };
 
 struct row_tables {

@@ -16,6 +16,7 @@
 #define SCAN_BYTES   (1u << 20)
 #define NOTE_BYTES   4096u
 #define PHDRS_MAX    64u
+#define IMAGE_SEGMENT_MAX (1ull << 40) /* bytes of one segment */
 #define GO_NOTE_TYPE 4u /* cmd/link: ELF_NOTE_GOBUILDID_TAG, name "Go" */
 
 struct image_block {
@@ -63,8 +64,11 @@ static void image_note_behind(struct image *image, uint64_t va)
 	uint8_t data[sizeof(Elf64_Nhdr) + 4 + IMAGE_BUILD_ID_MAX];
 	size_t len = sizeof(data);
 
-	while (len > sizeof(Elf64_Nhdr) && image_read(image, va, data, len) < 0)
+	while (image_read(image, va, data, len) < 0) {
+		if (len <= sizeof(Elf64_Nhdr))
+			return;
 		len -= 4;
+	}
 	image_note(image, data, len);
 }
 
@@ -99,7 +103,7 @@ static int image_segments(struct image *image, const Elf64_Phdr *phdrs, unsigned
 		if (phdrs[i].p_type != PT_LOAD)
 			continue;
 		if (image->segment_count == IMAGE_SEGMENTS_MAX ||
-		    phdrs[i].p_memsz > UINT64_MAX / 4 || phdrs[i].p_filesz > phdrs[i].p_memsz)
+		    phdrs[i].p_memsz > IMAGE_SEGMENT_MAX || phdrs[i].p_filesz > phdrs[i].p_memsz)
 			return -ENOEXEC;
 		*s = (struct image_segment){
 			.va = image->bias + phdrs[i].p_vaddr,
@@ -110,7 +114,9 @@ static int image_segments(struct image *image, const Elf64_Phdr *phdrs, unsigned
 				(phdrs[i].p_flags & PF_W ? TARGET_MAP_WRITE : 0u) |
 				(phdrs[i].p_flags & PF_X ? TARGET_MAP_EXEC : 0u),
 		};
-		if (s->va < image->end_va)
+		/* Ascending, and no segment goes around the end of the address space. */
+		if (s->va < image->end_va || s->va > UINT64_MAX - s->mem_bytes ||
+		    s->fo > INT64_MAX - s->file_bytes)
 			return -ENOEXEC;
 		image->end_va = s->va + s->mem_bytes;
 		image->segment_count++;

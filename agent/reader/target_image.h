@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One ELF file as it is loaded in a target: segments, load bias, build-id, and cached reads of what
- * does not change. Segments that the file forbids to write are read from the file where it can be
- * opened, so that reading touches no page of the target; everything else from its memory. Section
+ * does not change. Read-only segments are read from the file where it can be opened, so that
+ * reading touches no page of the target. Everything else is read from the target's memory. Section
  * headers are not used: stripped files read the same. Borrows the target; not thread-safe. Sources:
  * gABI "Program Header", "Note Section". */
 #ifndef PROFD_READER_TARGET_IMAGE_H
@@ -59,10 +59,10 @@ int image_read(struct image *image, uint64_t va, void *buf, size_t len) must_use
 /* The same without the cache, for scans of whole segments; up to @len bytes, at least 1. */
 ssize_t image_read_some(struct image *image, uint64_t va, void *buf, size_t len) must_use;
 
-/* Calls @fn with aligned overlapping chunks of [@from, @to): each holds at least @overlap bytes of
- * the next one, so that a record of that size is whole in one of them. Unreadable parts are passed
- * over. @fn returns 0 to go on, else the result (negative errno or a positive find). 0 at the end.
- */
+/* Calls @fn with aligned, overlapping chunks of [@from, @to). Each chunk holds at least @overlap
+ * bytes of the next one, so that a record of that size is whole in one of them. Unreadable parts
+ * are passed over. @fn returns 0 to go on, else the result (negative errno or a positive find). 0
+ * at the end. */
 typedef int (*image_chunk_fn)(void *ctx, uint64_t va, const uint8_t *data, size_t len);
 int image_scan(struct image *image, uint64_t from, uint64_t to, size_t overlap, image_chunk_fn fn,
 	       void *ctx) must_use;

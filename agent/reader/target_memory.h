@@ -25,7 +25,7 @@ struct target {
 	uint64_t read_bytes;	    /* so far, for accounting */
 };
 
-/* A wish of target_read_batch(). */
+/* One read of target_read_batch(). */
 struct target_piece {
 	uint64_t va;
 	void *buf;
@@ -33,12 +33,12 @@ struct target_piece {
 	uint32_t got; /* result: bytes read, less than len where memory is not mapped */
 };
 
-/* Opens process @tgid. @start_boottime_ns as the kernel's task->start_boottime; 0 = whatever lives
+/* Opens process @tgid. @start_boottime_ns as the kernel's task->start_boottime; 0 = whatever runs
  * now. -ESRCH: no such process, or it started at another time; -EACCES, -EMFILE, … Release with
  * target_close(). */
 int target_open(uint32_t tgid, uint64_t start_boottime_ns, struct target *ret) must_use;
 void target_close(struct target *target);
-/* 0 while this very process lives, else -ESRCH. */
+/* 0 while this very process exists, else -ESRCH. */
 int target_check(const struct target *target) must_use;
 
 /* Exactly @len bytes. -EFAULT not all of it is mapped, -ESRCH gone, -EPERM no right. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/reader/thread_sample.h"
 
-#include <asm/perf_regs.h>
 #include <linux/perf_event.h>
 #include <poll.h>
 #include <string.h>
@@ -16,20 +15,14 @@
 #define DATA_BYTES (16 * PAGE_BYTES) /* a power of two that holds one sample */
 #define RING_BYTES (PAGE_BYTES + DATA_BYTES)
 
-/* What the kernel copies, in the order that it writes it: ascending by enum perf_event_x86_regs; the DWARF number. */
+/* The registers that the kernel copies, in the order that it writes them (ascending by their
+ * numbers in asm/perf_regs.h), as {that number, the one of DWARF}. */
 #define NOT_A_GENERAL_ONE ARCH_REG_COUNT
-static const uint8_t copied[][2] = {
-	{ PERF_REG_X86_AX, ARCH_REG_RAX }, { PERF_REG_X86_BX, ARCH_REG_RBX }, { PERF_REG_X86_CX, ARCH_REG_RCX },
-	{ PERF_REG_X86_DX, ARCH_REG_RDX }, { PERF_REG_X86_SI, ARCH_REG_RSI }, { PERF_REG_X86_DI, ARCH_REG_RDI },
-	{ PERF_REG_X86_BP, ARCH_REG_FP },  { PERF_REG_X86_SP, ARCH_REG_SP },  { PERF_REG_X86_IP, NOT_A_GENERAL_ONE },
-	{ PERF_REG_X86_R8, 8 },		   { PERF_REG_X86_R9, 9 },	      { PERF_REG_X86_R10, 10 },
-	{ PERF_REG_X86_R11, 11 },	   { PERF_REG_X86_R12, 12 },	      { PERF_REG_X86_R13, 13 },
-	{ PERF_REG_X86_R14, 14 },	   { PERF_REG_X86_R15, 15 },
-};
-#define COPIED (sizeof(copied) / sizeof(copied[0]))
+static const uint8_t copied[][2] = { ARCH_PERF_REGISTERS };
+#define COPIED ARRAY_SIZE(copied)
 
-/* A record as the kernel writes it for PERF_SAMPLE_REGS_USER and STACK_USER (perf_event_open(2)); @stack_len bytes
- * of room for the stack follow, and how many of them it wrote. */
+/* A record as the kernel writes it for PERF_SAMPLE_REGS_USER and STACK_USER (perf_event_open(2));
+ * @stack_len bytes of room for the stack follow, and how many of them it wrote. */
 struct sample_record {
 	struct perf_event_header head;
 	uint64_t abi;
@@ -100,7 +93,8 @@ void thread_samples_wait(const struct thread_samples *samples, uint64_t until_ns
 	}
 }
 
-bool thread_samples_get(const struct thread_samples *samples, unsigned index, struct thread_sample *ret)
+bool thread_samples_get(const struct thread_samples *samples, unsigned index,
+			struct thread_sample *ret)
 {
 	const struct thread_clock *clock = &samples->clocks[index];
 	const uint8_t *data;
@@ -111,8 +105,8 @@ bool thread_samples_get(const struct thread_samples *samples, unsigned index, st
 		return false;
 	data = (const uint8_t *)clock->ring + PAGE_BYTES;
 	memcpy(&record, data, sizeof(record));
-	if (record.head.type != PERF_RECORD_SAMPLE || record.abi != PERF_SAMPLE_REGS_ABI_64 || !record.stack_len ||
-	    record.stack_len > THREAD_SAMPLE_STACK_BYTES ||
+	if (record.head.type != PERF_RECORD_SAMPLE || record.abi != PERF_SAMPLE_REGS_ABI_64 ||
+	    !record.stack_len || record.stack_len > THREAD_SAMPLE_STACK_BYTES ||
 	    sizeof(record) + record.stack_len + sizeof(copied_len) > record.head.size)
 		return false;
 	memcpy(&copied_len, data + sizeof(record) + record.stack_len, sizeof(copied_len));

@@ -27,6 +27,8 @@ struct walk {
 	struct answer *answer;
 	struct row_tables *tables;
 	const struct thread_stack *stack;
+	const struct row_table *rows; /* of the frame that was left last; NULL = it has none */
+	uint64_t bias;		      /* where its file is mapped: address - file offset */
 	bool fp_known;
 	bool guessed;
 };
@@ -55,7 +57,7 @@ static const uint32_t *table_element(const void *table, uint32_t index)
 }
 
 /* The rule at the current pc. Complete = found, else why not. */
-static enum prof_outcome walk_rule(const struct walk *walk, struct unwind_rule *ret)
+static enum prof_outcome walk_rule(struct walk *walk, struct unwind_rule *ret)
 {
 	const struct answer *answer = walk->answer;
 	uint64_t va = walk->state.ip - (walk->state.is_return ? 1 : 0);
@@ -63,12 +65,15 @@ static enum prof_outcome walk_rule(const struct walk *walk, struct unwind_rule *
 	const struct row_table *rows;
 	struct unwind_table_head head;
 
+	walk->rows = NULL;
 	if (!map || !(map->prot & TARGET_MAP_EXEC))
 		return OUTCOME_no_mapping;
 	rows = row_tables_get(walk->tables, answer->target, answer->maps, map->module,
 			      answer->deadline_ns);
 	if (!rows)
 		return OUTCOME_no_rows;
+	walk->rows = rows;
+	walk->bias = map->start_va - map->start_fo;
 	memcpy(&head, rows->image, sizeof(head));
 	if (unwind_find_rule(rows, &head, va - map->start_va + map->start_fo, ret) !=
 	    UNWIND_STEPPED)
@@ -219,15 +224,28 @@ static enum prof_outcome walk_on(struct walk *walk, bool *ret_ended)
 	return step_outcome(rc);
 }
 
-void thread_unwind(struct answer *answer, struct row_tables *tables, uint64_t pc,
-		   const struct thread_stack *stack, struct thread_frames *ret)
+/* The outcome of a whole walk: what is missing of Python counts where nothing else does. */
+static uint8_t outcome_of(const struct walk *walk, uint8_t native, uint8_t python)
+{
+	if (native != OUTCOME_complete)
+		return native;
+	return python != OUTCOME_complete ? python
+	       : walk->guessed		  ? OUTCOME_guessed
+					  : OUTCOME_complete;
+}
+
+void thread_unwind(struct answer *answer, struct row_tables *tables, struct thread_python *python,
+		   uint32_t tid, uint64_t pc, const struct thread_stack *stack,
+		   struct thread_frames *ret)
 {
 	struct walk walk = { .state = { .ip = pc, .sp = stack->sp },
 			     .answer = answer,
 			     .tables = tables,
 			     .stack = stack };
+	uint8_t script = OUTCOME_complete, lacking = OUTCOME_complete;
 	bool ended = false;
 
+	thread_python_begin(python, tid, !stack->regs);
 	if (stack->regs) {
 		memcpy(walk.state.regs, stack->regs, sizeof(walk.state.regs));
 		walk.state.regs_known = 1;
@@ -240,7 +258,10 @@ void thread_unwind(struct answer *answer, struct row_tables *tables, uint64_t pc
 		uint64_t flags = (walk.state.is_return ? PROF_FRAME_RETURN : 0) |
 				 (walk.guessed ? PROF_FRAME_GUESSED : 0);
 
-		if (ret->count == READ_FRAMES_MAX) {
+		uint64_t va = walk.state.ip - !!walk.state.is_return, low = walk.state.sp;
+
+		if (ret->count == READ_FRAMES_MAX || script == OUTCOME_truncated) {
+			ret->count = thread_python_name(python, ret->words, ret->count);
 			ret->words[ret->count++] = (uint64_t)PROF_FRAME_TRUNCATED
 						   << PROF_FRAME_KIND_SHIFT;
 			ret->outcome = OUTCOME_truncated;
@@ -250,7 +271,13 @@ void thread_unwind(struct answer *answer, struct row_tables *tables, uint64_t pc
 		ret->outcome = (uint8_t)walk_on(&walk, &ended);
 		if (!ended)
 			ret->outcome = OUTCOME_complete;
+		if (!ended && walk.rows && script != OUTCOME_truncated)
+			script = thread_python_add(python, walk.rows, walk.bias, va, low,
+						   walk.state.sp, ret->words, READ_FRAMES_MAX,
+						   &ret->count);
+		if (script != OUTCOME_complete)
+			lacking = script;
 	}
-	if (ret->outcome == OUTCOME_complete && walk.guessed)
-		ret->outcome = OUTCOME_guessed;
+	ret->count = thread_python_name(python, ret->words, ret->count);
+	ret->outcome = outcome_of(&walk, ret->outcome, lacking);
 }

@@ -186,7 +186,8 @@ static const char *file_word(enum thread_file file, bool write)
 	return words[file][write];
 }
 
-/* Where the number says nothing: restarted calls, other system-call tables, page faults. */
+/* The word of a wait whose system-call number says nothing: restarted calls, other system-call
+ * tables, page faults. */
 static const char *wchan_word(const char *wchan)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a thread of any program does, in the words that contract.md section 6 uses for threads, from
- * the text of /proc/PID/task/TID/{stat,syscall,wchan} (proc(5)). Pure. */
+/* The state of a thread of any program, in the words that the API uses for threads, from the text
+ * of /proc/PID/task/TID/{stat,syscall,wchan} (proc(5)). Pure. */
 #ifndef PROFD_READER_THREAD_WAIT_H
 #define PROFD_READER_THREAD_WAIT_H
 
@@ -34,7 +34,7 @@ enum thread_file { /* what a descriptor is, as far as names of waits go */
 int thread_syscall_parse(const char *text, struct thread_syscall *ret) must_use;
 /* State letter of /proc/…/stat: the word; "" if unknown. R gives "runnable". */
 const char *thread_state_word(char letter);
-/* Which argument of this call is the descriptor that it waits for; -1 = none matters. */
+/* The index of the argument with the descriptor that this call waits for; -1 = none. */
 int thread_wait_descriptor(int32_t number);
 /* The target of /proc/PID/fd/N ("pipe:[123]", "/dev/pts/0"). */
 enum thread_file thread_file_kind(const char *link);

@@ -24,6 +24,7 @@
 struct thread_reader {
 	struct answer *answer;
 	struct row_tables *tables;
+	struct thread_python *python;
 	int task_fd; /* /proc/PID/task */
 	bool compat32;
 	struct read_thread moving[THREAD_SAMPLES_MAX]; /* without a stack so far, because they ran */
@@ -151,9 +152,10 @@ static uint32_t write_stack(struct thread_reader *t)
 }
 
 /* Reads the user stack; a thread that is blocked in the same call with the same registers before
- * and after has not run in between. Returns the stack's id, 0 if it has none; *ret_moves: because it runs. */
-static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall *call,
-		      uint32_t *ret, bool *ret_moves)
+ * and after has not run in between. Returns the stack's id, 0 if it has none; *ret_moves: because
+ * it runs. */
+static int read_stack(struct thread_reader *t, uint32_t tid, int tid_fd,
+		      struct thread_syscall *call, uint32_t *ret, bool *ret_moves)
 {
 	*ret = 0;
 	*ret_moves = false;
@@ -170,7 +172,7 @@ static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall
 		if (got == -ESRCH || got == -EPERM)
 			return (int)got;
 		stack.len = got > 0 ? (uint32_t)got : 0;
-		thread_unwind(t->answer, t->tables, call->pc, &stack, &t->frames);
+		thread_unwind(t->answer, t->tables, t->python, tid, call->pc, &stack, &t->frames);
 		rc = read_syscall(tid_fd, &again);
 		if (rc < 0)
 			return 0;
@@ -185,7 +187,8 @@ static int read_stack(struct thread_reader *t, int tid_fd, struct thread_syscall
 	return 0;
 }
 
-/* One that has no stack because it runs is put aside for read_moving(), unless it is the second try. */
+/* One that has no stack because it runs is put aside for read_moving(), unless it is the second
+ * try. */
 static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd, bool again)
 {
 	struct read_thread out = { .tid = tid, .syscall = -1 };
@@ -203,7 +206,7 @@ static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd, bool a
 		return rc;
 	if (read_text(tid_fd, "wchan", wchan, sizeof(wchan)) < 0)
 		wchan[0] = '\0';
-	rc = read_stack(t, tid_fd, &call, &out.stack, &moves);
+	rc = read_stack(t, tid, tid_fd, &call, &out.stack, &moves);
 	if (rc < 0)
 		return rc;
 	if (letter == 'R' ? is_running(tid_fd) : moves && !again)
@@ -229,20 +232,22 @@ static int read_thread(struct thread_reader *t, uint32_t tid, int tid_fd, bool a
 	return t->answer->writer->error;
 }
 
-static int write_sampled(struct thread_reader *t, struct read_thread *out, const struct thread_sample *sample)
+static int write_sampled(struct thread_reader *t, struct read_thread *out,
+			 const struct thread_sample *sample)
 {
 	const struct thread_stack stack = { .sp = sample->regs[ARCH_REG_SP],
 					    .data = sample->stack,
 					    .len = sample->stack_len,
 					    .regs = sample->regs };
 
-	thread_unwind(t->answer, t->tables, sample->ip, &stack, &t->frames);
+	thread_unwind(t->answer, t->tables, t->python, out->tid, sample->ip, &stack, &t->frames);
 	out->stack = write_stack(t);
 	read_writer_fixed(t->answer->writer, READ_THREAD, out, sizeof(*out));
 	return t->answer->writer->error;
 }
 
-/* Those that were put aside, where they stand the next time they run. Who does not run again is read like the others. */
+/* Those that were put aside, where they stand the next time they run. Who does not run again is
+ * read like the others. */
 static int read_moving(struct thread_reader *t)
 {
 	cleanup_thread_samples struct thread_samples samples = { 0 };
@@ -253,7 +258,8 @@ static int read_moving(struct thread_reader *t)
 	t->moving_count = 0;
 	for (unsigned i = 0; i < count && t->waited_ns < RUN_WAIT_NS; i++)
 		thread_samples_open(&samples, t->moving[i].tid);
-	thread_samples_wait(&samples, until_ns < t->answer->deadline_ns ? until_ns : t->answer->deadline_ns);
+	thread_samples_wait(&samples,
+			    until_ns < t->answer->deadline_ns ? until_ns : t->answer->deadline_ns);
 	t->waited_ns += clock_monotonic_ns() - begin_ns;
 	for (unsigned i = 0; i < count && rc == 0; i++) {
 		struct thread_sample sample;
@@ -318,18 +324,20 @@ static int read_tasks(struct thread_reader *t, DIR *dir)
 int threads_read(struct answer *answer, struct row_tables *tables)
 {
 	cleanup_free struct thread_reader *t = calloc(1, sizeof(*t));
+	cleanup_thread_python struct thread_python *python = thread_python_create(answer);
 	int fd = openat(answer->target->proc_fd, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
 	DIR *dir;
 
 	if (fd < 0)
 		return errno == ENOENT ? -ESRCH : -errno;
-	dir = t ? fdopendir(fd) : NULL;
+	dir = t && python ? fdopendir(fd) : NULL;
 	if (!dir) {
 		(void)close(fd);
 		return -ENOMEM;
 	}
 	t->answer = answer;
 	t->tables = tables;
+	t->python = python;
 	t->task_fd = fd;
 	t->compat32 = is_compat32(answer->target);
 	rc = row_tables_begin(tables, answer->maps);

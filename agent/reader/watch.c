@@ -15,7 +15,8 @@
 #include "agent/base/io.h"
 #include "agent/wire/control.h"
 
-#define SET_AGAIN_NS (500 * NS_PER_MS) /* a system call for every read would cost as much as the read */
+#define SET_AGAIN_NS                                                                               \
+	(500 * NS_PER_MS) /* a system call for every read would cost as much as the read */
 
 static uint64_t until_ns, set_ns; /* until_ns 0 = off; the thread reads it */
 
@@ -33,7 +34,7 @@ static void set(uint64_t now_ns)
 	(void)alarm(left_s < WATCH_HANG_S ? (unsigned)left_s : WATCH_HANG_S);
 }
 
-/* ---- the thread ----------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* A thread that waits for a CPU, or for the whole machine, does not hang. */
 static bool wants_to_run(void)
@@ -50,7 +51,8 @@ static bool wants_to_run(void)
 
 static _Noreturn void end(void)
 {
-	static const char text[] = "its memory or its files do not answer (a userfaultfd or FUSE mapping?)";
+	static const char text[] =
+		"its memory or its files do not answer (a userfaultfd or FUSE mapping?)";
 	const struct channel_head hung = { .kind = CONTROL_HUNG };
 	struct {
 		struct control_read_chunk head;
@@ -108,7 +110,7 @@ int watch_init(int control_fd)
 	return -rc;
 }
 
-/* ---- the reader ----------------------------------------------------------------------------------- */
+/* ---- the reader ------------------------------------------------------------------------------ */
 
 void watch_start(uint64_t until, int server_fd, uint32_t request)
 {

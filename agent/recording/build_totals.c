@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was sampled of each thread beside what the kernel counted of it. */
+/* Scales the samples of each thread to the kernel's own counts. */
 #include "agent/recording/build_internal.h"
 #include "agent/recording/moved_totals.h"
 #include "agent/recording/thread_totals.h"
@@ -26,8 +26,9 @@ bool build_totals_is_exact(const struct chunk_attr *attr, const struct chunk_eve
 	       (event->value2 == 0 || event->value2 == 1024);
 }
 
-/* What the kernel counted for a thread by then. */
-static int read_thread(struct build *b, const struct chunk_attr *attr, const struct chunk_event *event)
+/* Takes one reading of the kernel's counts for a thread. */
+static int read_thread(struct build *b, const struct chunk_attr *attr,
+		       const struct chunk_event *event)
 {
 	const struct clock_triple *clock = &b->recording->quality.clock;
 	const uint32_t pid = pid_of(b->recording, attr);
@@ -38,8 +39,9 @@ static int read_thread(struct build *b, const struct chunk_attr *attr, const str
 
 	if (attr->type == PROF_SAMPLE_MOVED)
 		return moved_totals_read(b->moved, pid, attr->tid, &reading);
-	return attr->type == PROF_SAMPLE_STOLEN ? thread_totals_read_stolen(b->totals, pid, attr->tid, &reading)
-						: thread_totals_read(b->totals, pid, attr->tid, &reading);
+	return attr->type == PROF_SAMPLE_STOLEN
+		       ? thread_totals_read_stolen(b->totals, pid, attr->tid, &reading)
+		       : thread_totals_read(b->totals, pid, attr->tid, &reading);
 }
 
 /* Before samples are added: those of threads without a reading are ignored. */
@@ -64,7 +66,7 @@ static int find_totals(struct build *b)
 	const struct profile_meta *meta = &b->options->meta;
 	int rc;
 
-	if ((meta->type != PROFILE_OFFCPU && meta->type != PROFILE_WALL) || recording->sums)
+	if (!(profile_type_info(meta->type)->samples & 1u << PROF_SAMPLE_STOLEN) || recording->sums)
 		return 0;
 	thread_totals_until(b->totals, meta->start_ns + meta->duration_ns);
 	rc = read_threads(b, PROF_SAMPLE_THREAD);
@@ -79,18 +81,18 @@ static int find_totals(struct build *b)
 					  class_of(attr), build_totals_is_exact(attr, event), event->value);
 	}
 	thread_totals_settle(b->totals, meta->start_ns, meta->start_ns + meta->duration_ns,
-			     meta->type == PROFILE_WALL);
+			     profile_type_info(meta->type)->samples & 1u << PROF_SAMPLE_CPU);
 	return rc;
 }
 
-/* What each thread has read and written. */
+/* Takes the readings of the bytes that each thread read and wrote. */
 static int find_moved(struct build *b)
 {
 	const struct recording *recording = b->recording;
 	const struct profile_meta *meta = &b->options->meta;
 	int rc;
 
-	if (meta->type != PROFILE_IO || recording->sums)
+	if (!(profile_type_info(meta->type)->samples & 1u << PROF_SAMPLE_MOVED) || recording->sums)
 		return 0;
 	moved_totals_until(b->moved, meta->start_ns + meta->duration_ns);
 	rc = read_threads(b, PROF_SAMPLE_MOVED);
@@ -113,18 +115,21 @@ int build_totals_find(struct build *b)
 	return rc < 0 ? rc : find_moved(b);
 }
 
-int64_t build_totals_scale(const struct build *b, const struct chunk_attr *attr, const struct chunk_event *event)
+int64_t build_totals_scale(const struct build *b, const struct chunk_attr *attr,
+			   const struct chunk_event *event)
 {
 	const uint32_t pid = pid_of(b->recording, attr);
-	int64_t value = thread_totals_scale(b->totals, pid, attr->tid, class_of(attr), build_totals_is_exact(attr, event),
-					    event->value);
+	int64_t value = thread_totals_scale(b->totals, pid, attr->tid, class_of(attr),
+					    build_totals_is_exact(attr, event), event->value);
 
-	return attr->type == PROF_SAMPLE_IO ? moved_totals_scale(b->moved, pid, attr->tid, value, attr->state == CHUNK_IO_SUM)
+	return attr->type == PROF_SAMPLE_IO ? moved_totals_scale(b->moved, pid, attr->tid, value,
+								 attr->state == CHUNK_IO_SUM)
 					    : value;
 }
 
-static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker, const char *state,
-		       const char *wait, const int64_t values[PROFILE_VALUES_MAX])
+static void add_marked(struct build *b, const struct chunk_attr *attr, const char *marker,
+		       const char *state, const char *wait,
+		       const int64_t values[PROFILE_VALUES_MAX])
 {
 	struct profile_attrs entry = { .tid = attr->tid };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Single samples of a minute as columns: see session_chunks.h. Most samples are of one that was taken before, so each
- * names its stack and attribute by a short number. */
+/* Single samples of a minute as columns: see session_chunks.h. Most samples are of one that was
+ * taken before, so each names its stack and attribute by a short number. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -74,8 +74,8 @@ static void encode_keys(struct buf *out, const uint64_t *keys, size_t count)
 		buf_add_varint(out, (uint32_t)keys[i]);
 }
 
-static void encode_events(struct buf *out, uint64_t minute_ns, const struct chunk_event *events, size_t count,
-			  const uint64_t *keys, size_t key_count, unsigned flags)
+static void encode_events(struct buf *out, uint64_t minute_ns, const struct chunk_event *events,
+			  size_t count, const uint64_t *keys, size_t key_count, unsigned flags)
 {
 	uint64_t before = 0;
 
@@ -97,8 +97,8 @@ static void encode_events(struct buf *out, uint64_t minute_ns, const struct chun
 		buf_add_svarint(out, events[i].value);
 }
 
-void chunk_encode_detail(struct buf *out, uint64_t series, uint64_t minute_ns, struct chunk_event *events,
-			 size_t count)
+void chunk_encode_detail(struct buf *out, uint64_t series, uint64_t minute_ns,
+			 struct chunk_event *events, size_t count)
 {
 	cleanup_free uint64_t *keys = calloc(count + 1, sizeof(*keys));
 	cleanup_buf struct buf data = { .max = out->max };
@@ -167,8 +167,8 @@ static int take_keys(struct bytes *in, uint64_t *keys, uint64_t count)
 	return 0;
 }
 
-static int take_events(struct bytes *in, uint64_t minute_ns, struct chunk_event *events, uint64_t count,
-		       const uint64_t *keys, uint64_t key_count)
+static int take_events(struct bytes *in, uint64_t minute_ns, struct chunk_event *events,
+		       uint64_t count, const uint64_t *keys, uint64_t key_count)
 {
 	uint64_t tick = 0, key;
 

@@ -10,7 +10,8 @@
 
 #define WORD_BYTES 7u
 
-_Static_assert((WORD_BYTES + 1) * PROF_NAME_WORDS_MAX <= FILE_NAME_SIZE, "each word may be a component");
+_Static_assert((WORD_BYTES + 1) * PROF_NAME_WORDS_MAX <= FILE_NAME_SIZE,
+	       "each word may be a component");
 
 struct words {
 	char text[PROF_NAME_WORDS_MAX * WORD_BYTES]; /* what comes before the kind */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums of an hour's minutes as columns: see session_chunks.h. What repeats from minute to minute is written once, and
- * the value of a sample is the same for all where time was sampled at one rate. */
+/* Sums of an hour's minutes as columns: see session_chunks.h. What repeats from minute to minute is
+ * written once, and the value of a sample is the same for all where time was sampled at one rate.
+ */
 #include <errno.h>
 
 #include "agent/base/u64map.h"
@@ -13,10 +14,25 @@
 enum { WHOLE_SAMPLES = 1, VALUES_FOLLOW = 2, FLAGS = 3 };
 #define MANY_MINUTES 8u /* of a key: gaps between so many are another distribution */
 
-/* What all of a pair is made of first. BRIEF: minutes of the attributes that are in one only, RANKS: of a pair's first key,
- * RANK_STEPS: of its others, MINUTES: the first of a key, STEPS: the same as a step from that of the key before, GAPS: from one
- * minute of a key to the next, MANY_GAPS: of keys with many. */
-enum { PAIRS, COUNTS, VALUES2, VALUES, ATTRS, BRIEF, RANKS, RANK_STEPS, MINUTES, STEPS, GAPS, MANY_GAPS, COLUMNS };
+/* The columns that hold most of an hour's bytes. BRIEF: minutes of the attributes that are in one
+ * minute only, RANKS: of a pair's first key, RANK_STEPS: of its other keys, MINUTES: the first
+ * minute of a key, STEPS: the same as a step from that of the key before, GAPS: from one minute of
+ * a key to the next, MANY_GAPS: of keys with many minutes. */
+enum {
+	PAIRS,
+	COUNTS,
+	VALUES2,
+	VALUES,
+	ATTRS,
+	BRIEF,
+	RANKS,
+	RANK_STEPS,
+	MINUTES,
+	STEPS,
+	GAPS,
+	MANY_GAPS,
+	COLUMNS
+};
 
 static int by_key(const void *a, const void *b)
 {
@@ -75,8 +91,9 @@ static unsigned look(const struct chunk_hour_sum *sums, size_t count, int64_t *r
 	return flags;
 }
 
-/* Pairs are numbered as they come: of those that are new in this hour the first minutes hardly change from key to key.
- * The key from which on steps take less than minutes (some 6 bits; a step 1 or 8). */
+/* Pairs are numbered as they come: of those that are new in this hour the first minutes hardly
+ * change from key to key. The key from which on steps take less than minutes (some 6 bits; a step 1
+ * or 8). */
 static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 {
 	int64_t gain = 0, least = 0;
@@ -98,8 +115,8 @@ static size_t first_new(const struct chunk_hour_sum *sums, size_t count)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* Those of threads that come and go are in one minute only: they follow the others, by their minute, and are told by their
- * place in it. */
+/* Those of threads that come and go are in one minute only: they follow the others, by their
+ * minute, and are told by their place in it. */
 struct used { /* an attribute */
 	uint32_t attr;
 	uint8_t first, last; /* minutes */
@@ -122,7 +139,8 @@ static int by_length(const void *a, const void *b)
 	return x->attr < y->attr ? -1 : x->attr > y->attr;
 }
 
-static int find_used(const struct chunk_hour_sum *sums, size_t count, struct used_vec *ret, struct u64map *places)
+static int find_used(const struct chunk_hour_sum *sums, size_t count, struct used_vec *ret,
+		     struct u64map *places)
 {
 	int rc = 0;
 
@@ -146,7 +164,8 @@ static int find_used(const struct chunk_hour_sum *sums, size_t count, struct use
 }
 
 /* @ret: attribute -> by what it is told. */
-static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct buf columns[COLUMNS], struct u64map *ret)
+static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct buf columns[COLUMNS],
+		      struct u64map *ret)
 {
 	__attribute__((__cleanup__(used_vec_deinit))) struct used_vec used = { 0 };
 	int rc = find_used(sums, count, &used, ret);
@@ -172,9 +191,11 @@ static int rank_attrs(const struct chunk_hour_sum *sums, size_t count, struct bu
 	return rc;
 }
 
-/* ---- numbers that are mostly 1 ------------------------------------------------------------------ */
+/* ---- numbers that are mostly 1 ------------------------------------------------------------------
+ */
 
-/* For each that is not: how many ones before it << 1 | (it is not 2), then what it is if so: 0, or itself - 2. At the end are ones. */
+/* For each that is not: how many ones before it << 1 | (it is not 2), then what it is if so: 0, or
+ * itself - 2. At the end are ones. */
 struct ones {
 	struct bytes in;
 	uint64_t run;	/* so many ones, */
@@ -250,19 +271,20 @@ static uint64_t take_ones(struct ones *ones, uint64_t count)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-static void encode_minutes(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count, bool step,
-			   uint32_t before)
+static void encode_minutes(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums,
+			   size_t count, bool step, uint32_t before)
 {
 	if (step)
 		buf_add_svarint(&columns[STEPS], (int64_t)sums[0].minute - before);
 	else
 		buf_add_varint(&columns[MINUTES], sums[0].minute);
 	for (size_t i = 1; i < count; i++)
-		buf_add_varint(&columns[count < MANY_MINUTES ? GAPS : MANY_GAPS], sums[i].minute - sums[i - 1].minute - 1);
+		buf_add_varint(&columns[count < MANY_MINUTES ? GAPS : MANY_GAPS],
+			       sums[i].minute - sums[i - 1].minute - 1);
 }
 
-static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums, size_t count,
-			const struct u64map *ranks, size_t steps_from)
+static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum *sums,
+			size_t count, const struct u64map *ranks, size_t steps_from)
 {
 	struct chunk_hour_sum before = { 0 };
 	uint64_t rank = 0, rank_before = 0, single = 0;
@@ -283,7 +305,8 @@ static void encode_keys(struct buf columns[COLUMNS], const struct chunk_hour_sum
 	}
 }
 
-void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count, struct chunk_parts *parts)
+void chunk_encode_hour(struct buf *out, struct chunk_hour_sum *sums, size_t count,
+		       struct chunk_parts *parts)
 {
 	__attribute__((__cleanup__(u64map_deinit))) struct u64map ranks = { 0 };
 	struct buf columns[COLUMNS] = { 0 };
@@ -324,7 +347,8 @@ struct decode {
 	uint64_t first, rank; /* of the key before */
 	uint32_t *attrs;     /* owned */
 	size_t attr_count, lasting; /* the first are those that are told by their place among all */
-	size_t brief[HOUR_MINUTES + 1]; /* by minute: the first of those that are told by their place in it */
+	size_t brief[HOUR_MINUTES +
+		     1]; /* by minute: the first of those that are told by their place in it */
 	uint32_t from, to;
 	chunk_hour_fn *visit;
 	void *ctx;
@@ -413,13 +437,15 @@ static int take_key(struct decode *d, uint32_t pair, bool same_pair, bool step)
 	uint64_t rank = same_pair ? d->rank + (uint64_t)bytes_svarint(&d->columns[RANK_STEPS])
 				  : bytes_varint(&d->columns[RANKS]);
 	uint64_t count = take_one(&d->counts);
-	uint64_t minute = step ? d->first + (uint64_t)bytes_svarint(&d->columns[STEPS]) : bytes_varint(&d->columns[MINUTES]);
+	uint64_t minute = step ? d->first + (uint64_t)bytes_svarint(&d->columns[STEPS])
+			       : bytes_varint(&d->columns[MINUTES]);
 	struct chunk_hour_sum one = { .sum = { .pair = pair } };
 	int rc = 0;
 
 	d->first = minute;
 	d->rank = rank;
-	if (!count || count > HOUR_MINUTES || minute >= HOUR_MINUTES || !find_attr(d, rank, minute, &one.sum.attr))
+	if (!count || count > HOUR_MINUTES || minute >= HOUR_MINUTES ||
+	    !find_attr(d, rank, minute, &one.sum.attr))
 		return -EPROTO;
 	for (uint64_t i = 0; i < count && rc == 0; i++) {
 		if (i)
@@ -434,9 +460,12 @@ static int take_key(struct decode *d, uint32_t pair, bool same_pair, bool step)
 	return rc;
 }
 
-int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, chunk_hour_fn *visit, void *ctx)
+int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to,
+		      chunk_hour_fn *visit, void *ctx)
 {
-	__attribute__((__cleanup__(decode_deinit))) struct decode d = { .from = from, .to = to, .visit = visit, .ctx = ctx };
+	__attribute__((__cleanup__(decode_deinit))) struct decode d = {
+		.from = from, .to = to, .visit = visit, .ctx = ctx
+	};
 	uint64_t pair = 0, key = 0;
 	int rc = open_columns(data, len, COLUMNS, &d);
 
@@ -446,7 +475,9 @@ int chunk_decode_hour(const void *data, size_t len, uint32_t from, uint32_t to, 
 		uint64_t step = bytes_varint(&d.columns[PAIRS]);
 
 		pair += step;
-		rc = pair > UINT32_MAX ? -EPROTO : take_key(&d, (uint32_t)pair, key && !step, key >= d.steps_from);
+		rc = pair > UINT32_MAX
+			     ? -EPROTO
+			     : take_key(&d, (uint32_t)pair, key && !step, key >= d.steps_from);
 	}
 	return rc < 0 ? rc : is_spent(&d, COLUMNS) ? 0 : -EPROTO;
 }
@@ -462,7 +493,8 @@ static void take_all(struct decode *d, uint64_t count, struct chunk_pair_sum *to
 	}
 }
 
-/* Values that follow from the samples are a multiplication, and of all minutes nobody asks which they were. */
+/* Values that follow from the samples are a multiplication, and of all minutes nobody asks which
+ * they were. */
 int chunk_add_hour_pairs(const void *data, size_t len, struct chunk_pair_sum *sums, size_t count)
 {
 	__attribute__((__cleanup__(decode_deinit))) struct decode d = { 0 };

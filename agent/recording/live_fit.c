@@ -48,7 +48,8 @@ static double give_of_common(const struct live_part *parts, size_t count, double
 	return common * common * sharing / sum;
 }
 
-/* How readily a part gives way: the derivative of its likelihood by the sum, for the logarithm of its bytes. */
+/* How readily a part gives way: the derivative of its likelihood by the sum, for the logarithm of
+ * its bytes. */
 static double give_of(const struct live_part *part, double of_common, double sum)
 {
 	double error = fmax(part->error, ERROR_MIN);
@@ -79,8 +80,8 @@ void live_fit_parts(struct live_part *parts, size_t count, double common, double
 	}
 }
 
-/* Where its smallest blocks are among those of a heap, and its largest: one more, as a block may be left some bytes that are
- * too few for another. */
+/* The size classes of a part's smallest and largest blocks in the heap. The largest class is one
+ * more, since a block keeps leftover bytes that are too few for another block. */
 static bool sizes_of(const struct live_part *part, unsigned *ret_first, unsigned *ret_last)
 {
 	const double most = block_of(part->most_bytes) + BLOCK_BYTES;
@@ -98,7 +99,8 @@ struct range {
 };
 
 /* @room: for @count parts. */
-static void fit_range(struct live_part *parts, size_t count, double common, const struct range *range, struct live_part *room)
+static void fit_range(struct live_part *parts, size_t count, double common,
+		      const struct range *range, struct live_part *room)
 {
 	unsigned first, last;
 	size_t inside = 0, next = 0;
@@ -112,7 +114,8 @@ static void fit_range(struct live_part *parts, size_t count, double common, cons
 			parts[i] = room[next++];
 }
 
-int live_fit_sizes(struct live_part *parts, size_t count, double common, const uint32_t blocks_of[READ_HEAP_SIZES])
+int live_fit_sizes(struct live_part *parts, size_t count, double common,
+		   const uint32_t blocks_of[READ_HEAP_SIZES])
 {
 	cleanup_free struct live_part *room = calloc(count + 1, sizeof(*room));
 	bool has[READ_HEAP_SIZES][READ_HEAP_SIZES] = { 0 };
@@ -137,14 +140,15 @@ int live_fit_sizes(struct live_part *parts, size_t count, double common, const u
 	return 0;
 }
 
-/* ---- of a recording ------------------------------------------------------------------------------ */
+/* ---- of a recording -------------------------------------------------------------------------- */
 
 static uint64_t key_of(const struct chunk_event *event)
 {
 	return (uint64_t)event->pair << 32 | event->attr;
 }
 
-static const struct chunk_attr *live_attr(const struct recording *recording, const struct chunk_event *event)
+static const struct chunk_attr *live_attr(const struct recording *recording,
+					  const struct chunk_event *event)
 {
 	const struct chunk_attr *attr =
 		event->attr < recording->attrs.count ? &recording->attrs.data[event->attr] : NULL;
@@ -177,26 +181,29 @@ static int add(struct live_fit *fit, const struct chunk_event *event, const stru
 int live_fit_recording(struct live_fit *fit, const struct recording *recording, double common)
 {
 	const struct chunk_heap *heap = &recording->quality.alloc.heap;
-	double most = (double)heap->bytes, least = most - (double)heap->mapped_bytes - (double)heap->before_bytes;
+	double most = (double)(heap->bytes ? heap->bytes : heap->resident_bytes),
+	       least = most - (double)heap->mapped_bytes - (double)heap->before_bytes;
 	double before;
-	bool exact = false, sizes_known = false;
+	double exact = 0;
+	bool sizes_known = false;
 	int rc = 0;
 
 	fit->scale = 1;
 	fit->gone_bytes = INFINITY;
-	if (!heap->bytes || recording->sums)
+	if (most <= 0 || recording->sums)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < recording->events.count; i++) {
 		const struct chunk_event *event = &recording->events.data[i];
 		const struct chunk_attr *attr = live_attr(recording, event);
 
-		exact |= attr && attr->state == FEED_ALLOC_EXACT;
+		exact += attr && attr->state == FEED_ALLOC_EXACT ? (double)event->value : 0;
 		if (attr && attr->state == FEED_ALLOC_LIVE)
 			rc = add(fit, event, attr);
 	}
-	/* Blocks with mappings of their own are no matter of estimates, nor of room for them. */
-	if (exact)
-		most -= (double)heap->mapped_bytes;
+	/* Blocks with mappings of their own are no matter of estimates, nor of room for them; nor are
+	 * other large ones that are known one by one. */
+	if (exact > 0)
+		most -= fmax((double)heap->mapped_bytes, exact);
 	if (rc < 0 || most <= 0)
 		return rc;
 	before = sum_of(fit->parts.data, fit->parts.count);
@@ -204,12 +211,15 @@ int live_fit_recording(struct live_fit *fit, const struct recording *recording, 
 	fit->gone_bytes = fmax(before - least, 0);
 	for (unsigned i = 0; i < READ_HEAP_SIZES; i++)
 		sizes_known |= recording->quality.alloc.blocks_of[i] > 0;
-	/* Before, that what is certainly too much pushes nothing else out; and after, as more may have been found to be missing. */
+	/* Before, that what is certainly too much pushes nothing else out; and after, as more may
+	 * have been found to be missing. */
 	if (sizes_known)
-		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
+		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common,
+				    recording->quality.alloc.blocks_of);
 	live_fit_parts(fit->parts.data, fit->parts.count, common, least, most);
 	if (rc == 0 && sizes_known)
-		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common, recording->quality.alloc.blocks_of);
+		rc = live_fit_sizes(fit->parts.data, fit->parts.count, common,
+				    recording->quality.alloc.blocks_of);
 	if (before > 0)
 		fit->scale = sum_of(fit->parts.data, fit->parts.count) / before;
 	return rc;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Estimates of what is in use, made to agree with what is known exactly: all of it together is no more than the heap
- * holds, and no less than the heap has grown by while it was observed, and those that allocate certain sizes have no more than
- * the heap holds of these. Where the estimates are outside of that each site
- * gives way as its own error has it (a large and uncertain one most, one of many samples hardly), and those that share one
- * as far as they do. What a window stands for is such an error where nothing was seen to end. Where blocks are freed
- * again it cancels: how many are allocated and how soon they end are off by the same factor. That is the path of
- * steepest ascent of their joint likelihood, from the estimates to the bound. */
+/* Fits estimates of memory in use to exact figures. All estimates together are no more than the
+ * heap holds, and no less than its growth while it was observed. Where the heap cannot be walked
+ * (allocators other than glibc's), they are no more than the processes have resident. Sites that
+ * allocate certain sizes have no more than the heap holds of these sizes. Where the estimates are
+ * outside of these bounds each site gives way by its own error: a large and uncertain one most, one
+ * of many samples hardly. Sites that share an error give way together, as far as they share it.
+ * All sites of which nothing was seen to end share one: how much a window stands for. For the
+ * others it cancels, as the number of allocations and the speed of their ends are off by the same
+ * factor. That is the path of steepest ascent of their joint likelihood, from the estimates to the
+ * bound. */
 #ifndef PROFD_RECORDING_LIVE_FIT_H
 #define PROFD_RECORDING_LIVE_FIT_H
 
@@ -20,7 +23,7 @@
 struct recording;
 struct chunk_event;
 
-/* What one site has in use. */
+/* The memory that one site has in use. */
 struct live_part {
 	double bytes, objects;
 	double error; /* relative standard error, of its own */
@@ -29,12 +32,16 @@ struct live_part {
 	uint16_t least_bytes, most_bytes; /* that one allocation asked for; most 0 = not known */
 };
 
-/* @common: the standard error that all parts have in common of which nothing ended. @least and @most bound the sum of the
- * blocks, each of which holds some bytes more than was asked for. Pure. */
-void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most);
+/* @common: the standard error that all parts have in common of which nothing ended. @least and
+ * @most bound the sum of the blocks, each of which holds some bytes more than was asked for. Pure.
+ */
+void live_fit_parts(struct live_part *parts, size_t count, double common, double least,
+		    double most);
 
-/* The same for each range of sizes that a part has: those whose sizes all lie in it share what @blocks_of says. -ENOMEM. Pure. */
-int live_fit_sizes(struct live_part *parts, size_t count, double common, const uint32_t blocks_of[READ_HEAP_SIZES]) must_use;
+/* The same for each range of sizes that a part has: those whose sizes all lie in it share what
+ * @blocks_of says. -ENOMEM. Pure. */
+int live_fit_sizes(struct live_part *parts, size_t count, double common,
+		   const uint32_t blocks_of[READ_HEAP_SIZES]) must_use;
 
 VEC_DEFINE(live_parts, struct live_part);
 
@@ -42,13 +49,15 @@ struct live_fit {
 	struct live_parts_vec parts;
 	struct u64map part_at; /* pair and attr -> index of parts */
 	double scale;	       /* of all together */
-	double gone_bytes; /* so much of all of them, before they were fitted, may not be there for what the heap says */
+	double gone_bytes; /* so much of all of them, before they were fitted, may not be there for
+			      what the heap says */
 };
 
-/* Fits what the recording has in use; nothing where the heap's total is not known. @fit zeroed by the caller, who calls
- * live_fit_deinit() whatever comes back. -ENOMEM. */
-int live_fit_recording(struct live_fit *fit, const struct recording *recording, double common) must_use;
-/* What an event's value is to be multiplied by. */
+/* Fits what the recording has in use; nothing where no total is known. @fit zeroed by
+ * the caller, who calls live_fit_deinit() whatever comes back. -ENOMEM. */
+int live_fit_recording(struct live_fit *fit, const struct recording *recording, double common)
+	must_use;
+/* The factor for the value of an event. */
 double live_fit_scale(const struct live_fit *fit, const struct chunk_event *event);
 void live_fit_deinit(struct live_fit *fit);
 

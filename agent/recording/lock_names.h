@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attributes `lock` and `holder` of block and mutex profiles (contract.md section 3). A lock is
+/* The attributes `lock` and `holder` of block and mutex profiles. A lock is
  * named after the function that waited longest for it, so that one lock is one value. Pure. */
 #ifndef PROFD_RECORDING_LOCK_NAMES_H
 #define PROFD_RECORDING_LOCK_NAMES_H
@@ -20,7 +20,8 @@ struct lock_threads_item {
 };
 VEC_DEFINE(lock_threads, struct lock_threads_item);
 
-/* What whole stacks have said of a futex: they wait for a lock there, or for something else (lock_site_is_other()). */
+/* The use of a futex, from whole stacks that waited there: a lock, or something else
+ * (lock_site_is_other()). */
 enum lock_seen { LOCK_SEEN_LOCK = 1, LOCK_SEEN_OTHER = 2 };
 
 /* Zero-initialized is valid and empty. */
@@ -39,8 +40,8 @@ int lock_names_wait(struct lock_names *names, uint32_t process, uint64_t object,
 		    int64_t ns) must_use;
 /* Some thread of @process waited for something else at @object. -ENOMEM. */
 int lock_names_other(struct lock_names *names, uint32_t process, uint64_t object) must_use;
-/* Do threads of @process wait for other things at @object, and for no lock, as far as their stacks tell? A wait whose stack
- * could not be read is one of those. */
+/* Do threads of @process wait for other things at @object, and for no lock, as far as their stacks
+ * tell? A wait whose stack could not be read is one of those. */
 bool lock_names_is_other(const struct lock_names *names, uint32_t process, uint64_t object);
 /* @process has this thread, which may hold locks. */
 int lock_names_thread(struct lock_names *names, uint32_t process, uint32_t tid,

@@ -55,7 +55,8 @@ int moved_totals_read(struct moved_totals *totals, uint32_t pid, uint32_t tid,
 	return rc;
 }
 
-void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact)
+void moved_totals_add(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes,
+		      bool exact)
 {
 	struct moved *thread = find(totals, pid, tid);
 
@@ -84,7 +85,8 @@ void moved_totals_settle(struct moved_totals *totals, uint64_t from_ns, uint64_t
 }
 
 /* The last sample takes what rounding has left. */
-int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes, bool exact)
+int64_t moved_totals_scale(struct moved_totals *totals, uint32_t pid, uint32_t tid, int64_t bytes,
+			   bool exact)
 {
 	struct moved *thread = find(totals, pid, tid);
 	int64_t scaled;

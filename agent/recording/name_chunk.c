@@ -10,10 +10,14 @@
 #include "agent/recording/session_chunks.h"
 
 #define START_LINE_WRAPPER (1u << 31)
+#define KIND_TIER_SHIFT	   6 /* enum profile_tier, above a frame's kind */
+#define KIND_APPROXIMATE   (1u << 5)
+#define KIND_MASK	   (KIND_APPROXIMATE - 1)
 
 struct name_chunk {
-	struct buf strings; /* {varint length, bytes, NUL}...; behind a NUL of its own a function's text may
-			       be followed by its symbol, which readers of earlier versions do not see */
+	struct buf strings; /* {varint length, bytes, NUL}...; behind a NUL of its own a function's
+			       text may be followed by its symbol, which readers of earlier versions
+			       do not see */
 	struct u64map ids;  /* hash of a text -> id; 64 bits, collisions mix up two names at 2^-64 a
 			       pair */
 	uint32_t string_count;
@@ -66,6 +70,8 @@ int name_chunk_add(struct name_chunk *chunk, const struct chunk_name *name)
 	buf_add_varint(&chunk->places, name->frame_count);
 	for (unsigned i = 0; i < name->frame_count; i++) {
 		const struct name_frame *frame = &name->frames[i];
+		uint8_t kind = (uint8_t)(frame->kind | frame->tier << KIND_TIER_SHIFT |
+					 (frame->is_approximate ? KIND_APPROXIMATE : 0));
 		int rc = add_string(chunk, frame->function, frame->symbol);
 
 		if (rc == 0)
@@ -76,7 +82,7 @@ int name_chunk_add(struct name_chunk *chunk, const struct chunk_name *name)
 			return rc;
 		buf_add_varint(&chunk->places, frame->line);
 		buf_add_varint(&chunk->places, frame->start_line | (frame->is_wrapper ? START_LINE_WRAPPER : 0));
-		buf_add(&chunk->places, &frame->kind, 1);
+		buf_add(&chunk->places, &kind, 1);
 	}
 	chunk->place_count++;
 	return chunk->places.error ? chunk->places.error : chunk->strings.error;
@@ -156,6 +162,9 @@ static int decode_place(struct bytes *in, const struct texts_vec *texts,
 		frames[i].is_wrapper = frames[i].start_line & START_LINE_WRAPPER;
 		frames[i].start_line &= ~START_LINE_WRAPPER;
 		frames[i].kind = bytes_u8(in);
+		frames[i].tier = frames[i].kind >> KIND_TIER_SHIFT;
+		frames[i].is_approximate = frames[i].kind & KIND_APPROXIMATE;
+		frames[i].kind &= KIND_MASK;
 	}
 	if (in->failed)
 		return -EPROTO;

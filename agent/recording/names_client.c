@@ -2,6 +2,7 @@
 #include "agent/recording/names_client.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "agent/base/bytes.h"
@@ -49,9 +50,12 @@ struct names_client {
 	enum names_state state; /* of what was asked for in this round, the least settled */
 	uint64_t silent_until_ns; /* the symbolizer did not answer in time: do not ask before this */
 	bool connected;		  /* at some time */
-	bool unheard, nameless;	  /* in this round: it did not answer, and something has no name for that */
+	bool unheard,
+		nameless; /* in this round: it did not answer, and something has no name for that */
 	struct memory known;	 /* from the symbolizer */
 	struct memory kept;	 /* from the session being rendered */
+	pthread_mutex_t told_lock;
+	struct memory told;	 /* of script frames, by the feed; behind told_lock, but for texts */
 	struct u64map turns;	 /* module -> the turn (below) */
 	struct name_source source;
 	struct channel_message message;
@@ -171,9 +175,10 @@ static int memory_put(struct memory *memory, const struct place *place)
 }
 
 /* ---- turns ------------------------------------------------------------------------------------
- * The names of a module get better all at once. Its turn is how often the state of its answers became another, above
- * eight bits of that state: what was answered in an earlier turn is asked for again, so that no profile shows one half of
- * a module by its debug information and the other without. */
+ * The names of a module get better all at once. Its turn is how often the state of its answers
+ * became another, above eight bits of that state: what was answered in an earlier turn is asked for
+ * again, so that no profile shows one half of a module by its debug information and the other
+ * without. */
 
 static uint32_t turn_of(const struct names_client *client, uint64_t key)
 {
@@ -202,6 +207,7 @@ int names_client_create(struct names_client **ret)
 	if (!client)
 		return -ENOMEM;
 	channel_slot_init(&client->slot);
+	(void)pthread_mutex_init(&client->told_lock, NULL);
 	client->source = (struct name_source){ client, find_name, prefetch_names };
 	*ret = client;
 	return 0;
@@ -214,6 +220,8 @@ void names_client_destroy(struct names_client *client)
 	channel_slot_deinit(&client->slot);
 	memory_deinit(&client->known);
 	memory_deinit(&client->kept);
+	memory_deinit(&client->told);
+	(void)pthread_mutex_destroy(&client->told_lock);
 	u64map_deinit(&client->turns);
 	free(client);
 }
@@ -228,6 +236,15 @@ bool names_client_is_connected(struct names_client *client)
 	return channel_slot_wait(&client->slot, 0);
 }
 
+/* Texts of told names are borrowed between begin and end. */
+static void forget_told(struct names_client *client)
+{
+	(void)pthread_mutex_lock(&client->told_lock);
+	if (client->told.bytes > NAMES_TOLD_BYTES_MAX || client->told.places.count >= NAMES_PLACES_MAX)
+		memory_clear(&client->told);
+	(void)pthread_mutex_unlock(&client->told_lock);
+}
+
 const struct name_source *names_client_begin(struct names_client *client)
 {
 	if (client->known.places.count > NAMES_PLACES_MAX ||
@@ -235,6 +252,7 @@ const struct name_source *names_client_begin(struct names_client *client)
 		memory_clear(&client->known);
 		u64map_clear(&client->turns);
 	}
+	forget_told(client);
 	client->round++;
 	client->state = NAMES_FINAL;
 	client->unheard = client->nameless = false;
@@ -254,9 +272,12 @@ enum names_state names_client_state(const struct names_client *client)
 void names_client_note(const struct names_client *client, struct profile_quality *quality)
 {
 	if (client->state == NAMES_COMING)
-		quality_note(quality, "some names are still being read from debug information: ask again in ten seconds");
+		quality_note(
+			quality,
+			"some names are still being read from debug information: ask again in ten seconds");
 	if (client->nameless)
-		quality_note(quality, "the symbolizer does not answer: some functions have no names for that: ask again in ten seconds");
+		quality_note(quality, "the symbolizer does not answer: some functions have no "
+				      "names for that: ask again in ten seconds");
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -291,7 +312,8 @@ static bool same_frames(const struct name_frame *a, const struct name_frame *b, 
 }
 
 /* Frames of one place into the arena. -EPROTO, -ENOMEM. */
-static int take_frames(struct names_client *client, struct bytes *in, uint32_t state, struct place *place)
+static int take_frames(struct names_client *client, struct bytes *in, uint32_t state,
+		       struct place *place)
 {
 	struct name_frame frames[NAMES_INLINE_MAX], *copies;
 	const struct place *old;
@@ -470,7 +492,8 @@ static void ask(struct names_client *client, uint64_t key, const struct offsets_
 		give_up(client, rc);
 }
 
-/* Of JIT code and kernel modules an answer holds for one profile: the next session may have run other code there. */
+/* Names of JIT code and kernel modules hold for one profile: the next session may have run other
+ * code at the same place. */
 static bool is_fresh(const struct names_client *client, const struct place *place, uint64_t now_ns)
 {
 	return place && place->until_ns > now_ns &&
@@ -478,15 +501,82 @@ static bool is_fresh(const struct names_client *client, const struct place *plac
 	       (!place->changes || place->answered == client->round);
 }
 
-static void ask_for_stale(struct names_client *client, uint64_t key, const uint64_t *offsets, size_t count)
+/* ---- script frames --------------------------------------------------------------------------- */
+
+static int put_told(struct memory *told, const struct feed_script *script,
+		    const struct feed_function *functions, unsigned count)
 {
+	struct place place = { .key = script->key,
+			       .offset = script->offset,
+			       .count = count,
+			       .until_ns = UNTIL_NEVER };
+	struct name_frame *frames;
+
+	if (told->bytes > NAMES_TOLD_BYTES_MAX || told->places.count >= NAMES_PLACES_MAX)
+		return -ENOSPC;
+	frames = memory_take(told, count * sizeof(*frames));
+	if (!frames)
+		return -ENOMEM;
+	for (unsigned i = 0; i < count; i++) {
+		const struct feed_function *from = &functions[i];
+
+		frames[i] = (struct name_frame){
+			.function = memory_text(told, from->function.text, from->function.len),
+			.package = "",
+			.file = memory_text(told, from->file.text, from->file.len),
+			.line = from->line,
+			.start_line = from->first_line,
+			.kind = PROFILE_FRAME_INTERPRETED,
+			.tier = from->tier,
+			.is_approximate = from->is_approximate,
+		};
+		if (!frames[i].function || !frames[i].file)
+			return -ENOMEM;
+	}
+	place.frames = frames;
+	return memory_put(told, &place);
+}
+
+void names_client_tell(struct names_client *client, const struct feed_script *script,
+		       const struct feed_function *functions, unsigned count)
+{
+	(void)pthread_mutex_lock(&client->told_lock);
+	/* A name without room comes again with its next session. */
+	if (!memory_find(&client->told, script->key, script->offset))
+		(void)put_told(&client->told, script, functions, count);
+	(void)pthread_mutex_unlock(&client->told_lock);
+}
+
+/* The number of frames in @ret; 0 = nobody told a name. */
+static uint32_t find_told(struct names_client *client, uint64_t key, uint64_t offset,
+			  const struct name_frame **ret)
+{
+	struct place *place;
+	uint32_t count = 0;
+
+	(void)pthread_mutex_lock(&client->told_lock);
+	place = memory_find(&client->told, key, offset);
+	if (place) {
+		place->used = client->round;
+		*ret = place->frames;
+		count = place->count;
+	}
+	(void)pthread_mutex_unlock(&client->told_lock);
+	return count;
+}
+
+static void ask_for_stale(struct names_client *client, uint64_t key, const uint64_t *offsets,
+			  size_t count)
+{
+	const struct name_frame *told;
 	struct offsets_vec stale = { 0 };
 	uint64_t now_ns = clock_monotonic_ns();
 
 	for (size_t i = 0; i < count; i++) {
 		const struct place *place = memory_find(&client->known, key, offsets[i]);
 
-		if (!is_fresh(client, place, now_ns) && offsets_vec_push(&stale, offsets[i]) < 0)
+		if (!is_fresh(client, place, now_ns) && !find_told(client, key, offsets[i], &told) &&
+		    offsets_vec_push(&stale, offsets[i]) < 0)
 			break;
 	}
 	if (stale.count)
@@ -507,8 +597,15 @@ static void prefetch_names(void *ctx, uint64_t module_key, const uint64_t *offse
 static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct name_frame *ret)
 {
 	struct names_client *client = ctx;
-	struct place *place = memory_find(&client->known, module_key, offset);
+	const struct name_frame *told = NULL;
+	uint32_t count = find_told(client, module_key, offset, &told);
+	struct place *place;
 
+	if (count) {
+		memcpy(ret, told, count * sizeof(*ret));
+		return (int)count;
+	}
+	place = memory_find(&client->known, module_key, offset);
 	if (!is_fresh(client, place, clock_monotonic_ns())) {
 		prefetch_names(client, module_key, &offset, 1);
 		place = memory_find(&client->known, module_key, offset);
@@ -525,7 +622,7 @@ static int find_name(void *ctx, uint64_t module_key, uint64_t offset, struct nam
 		client->state = NAMES_MAY_IMPROVE;
 	if (!place || !place->count) {
 		client->nameless |= client->unheard;
-		return 0;
+		return client->unheard || (place && place->coming) ? -EAGAIN : 0;
 	}
 	place->used = client->round;
 	memcpy(ret, place->frames, place->count * sizeof(*ret));
@@ -586,5 +683,12 @@ int names_client_used(struct names_client *client, names_visit_fn *visit, void *
 {
 	int rc = visit_used(&client->known, client->round, visit, ctx);
 
-	return rc < 0 ? rc : visit_used(&client->kept, client->round, visit, ctx);
+	if (rc == 0)
+		rc = visit_used(&client->kept, client->round, visit, ctx);
+	if (rc < 0)
+		return rc;
+	(void)pthread_mutex_lock(&client->told_lock);
+	rc = visit_used(&client->told, client->round, visit, ctx);
+	(void)pthread_mutex_unlock(&client->told_lock);
+	return rc;
 }

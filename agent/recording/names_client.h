@@ -2,11 +2,12 @@
 /* Names from the symbolizer process, as a struct name_source: asked in batches, remembered within a
  * bound.
  *
- * The symbolizer may be absent, slow, or answer that it does not know yet: then a name is unknown, is asked for again
- * after NAMES_AGAIN_NS (NAMES_COMING_NS while its file is being read), and nobody waits longer than 2 s for it. So are
- * names of modules whose debug information may still appear, and of JIT code and kernel modules, whose address may be
- * other code's by now: a name that was kept with the session counts more than what is there today. What it does not
- * know any more (a module that left) is answered from the names kept with a session: names_keep().
+ * The symbolizer may be absent, slow, or answer that it does not know yet. Then a name is unknown
+ * and is asked for again after NAMES_AGAIN_NS (NAMES_COMING_NS while its file is being read). No
+ * caller waits longer than 2 s for it. So are names of modules whose debug information may still
+ * appear, and of JIT code and kernel modules, whose address may belong to other code by now. A name
+ * that was kept with the session wins over a present one. What it does not know any more (a module
+ * that left) is answered from the names kept with a session: names_keep().
  *
  * Thread rule: one user at a time (the session layer's build lock), who keeps returned texts only
  * until names_client_end(). names_client_set_channel() may be called from any thread. */
@@ -24,8 +25,10 @@
 
 #define NAMES_PLACES_MAX      500000u	     /* remembered (module, offset) pairs */
 #define NAMES_TEXT_BYTES_MAX  (64u << 20)    /* of their texts */
-#define NAMES_AGAIN_NS	      9000000000ull  /* what may improve is asked for again after this: 10 s after debug
-					      * information has appeared it is used (contract.md section 3) */
+#define NAMES_TOLD_BYTES_MAX  (64u << 20)    /* of names of script frames */
+#define NAMES_AGAIN_NS                                                                             \
+	9000000000ull /* what may improve is asked for again after this: 10 s after debug          \
+		       * information has appeared it is used */
 #define NAMES_COMING_NS	      1000000000ull  /* the same of a file that the symbolizer is reading */
 #define NAMES_WAIT_NS	      2000000000ull  /* longest silence of the symbolizer while asked */
 
@@ -43,6 +46,12 @@ bool names_client_is_connected(struct names_client *client);
 const struct name_source *names_client_begin(struct names_client *client);
 void names_client_end(struct names_client *client);
 
+/* The functions of a script frame, as a FEED_SCRIPT tells them, innermost first (@count, at least 1
+ * and at most FEED_FUNCTIONS_MAX); nobody asks the symbolizer for them. May be
+ * called from any thread. Told names are bounded by NAMES_TOLD_BYTES_MAX: beyond it all are
+ * forgotten at the next begin, and those that come again have names. */
+void names_client_tell(struct names_client *client, const struct feed_script *script,
+		       const struct feed_function *functions, unsigned count);
 /* Names kept with the session that is being rendered: used until end when the symbolizer knows
  * nothing. Texts are copied. */
 int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
@@ -51,8 +60,8 @@ int names_keep(struct names_client *client, uint64_t key, uint64_t offset,
 typedef int names_visit_fn(void *ctx, uint64_t key, uint64_t offset,
 			   const struct name_frame *frames, unsigned count);
 int names_client_used(struct names_client *client, names_visit_fn *visit, void *ctx) must_use;
-/* The least settled state of what was asked for since begin: NAMES_FINAL, NAMES_MAY_IMPROVE (also what is unknown, and of
- * JIT code) or NAMES_COMING. */
+/* The least settled state of what was asked for since begin: NAMES_FINAL, NAMES_MAY_IMPROVE (also
+ * what is unknown, and of JIT code) or NAMES_COMING. */
 enum names_state names_client_state(const struct names_client *client);
 /* NAMES_COMING becomes a note in @quality, and that the symbolizer did not answer. */
 void names_client_note(const struct names_client *client, struct profile_quality *quality);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pairs of a series and day in the order in which its hours first had them. Hours tell pairs by their place in it
- * (struct store_window, shared): a service has few of the day's pairs, and those that are new in an hour follow one another. As bytes:
- * each pair's number as a step from the one before, modulo 2^32. Pure. */
+/* The pairs of a series and day in the order in which its hours first had them. Hours name pairs by
+ * their place in it (struct store_window, shared). A service has few of the day's pairs, and pairs
+ * that are new in an hour follow one another. As bytes: each pair's number as a step from the one
+ * before, modulo 2^32. Pure. */
 #ifndef PROFD_RECORDING_PAIR_PLACES_H
 #define PROFD_RECORDING_PAIR_PLACES_H
 

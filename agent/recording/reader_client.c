@@ -147,7 +147,8 @@ static int explain(int rc, struct err *err)
 	return err_set(err, -rc, NULL, NULL, "%s", text);
 }
 
-static const struct hung *find_hung(const struct reader_client *client, const struct reader_request *request)
+static const struct hung *find_hung(const struct reader_client *client,
+				    const struct reader_request *request)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 
@@ -159,7 +160,8 @@ static const struct hung *find_hung(const struct reader_client *client, const st
 	return NULL;
 }
 
-static void note_hung(struct reader_client *client, const struct reader_request *request, const struct err *err)
+static void note_hung(struct reader_client *client, const struct reader_request *request,
+		      const struct err *err)
 {
 	client->hung[client->next_hung] = (struct hung){ .tgid = request->tgid,
 							 .start_boottime_ns = request->start_boottime_ns,
@@ -169,8 +171,8 @@ static void note_hung(struct reader_client *client, const struct reader_request 
 }
 
 /* Lock held. */
-static int ask(struct reader_client *client, const struct reader_request *request, reader_record_fn *record,
-	       void *ctx, struct err *err)
+static int ask(struct reader_client *client, const struct reader_request *request,
+	       reader_record_fn *record, void *ctx, struct err *err)
 {
 	const struct hung *hung = find_hung(client, request);
 	uint64_t until_ns;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests to the reader process: one at a time, each with a deadline, its answer record by record.
  *
- * The reader may be killed by what it reads (agent/reader/README.md): then the request fails with
- * -EPIPE, the supervisor starts it again and the next request goes to the new one. It may hang there: -EHOSTDOWN, at
- * once for some minutes when the same process is to be read again. What comes late,
- * of a request that was given up on, is passed over. Any thread may ask; requests wait for each
- * other. */
+ * The reader may be killed by the data that it reads (agent/reader/README.md). Then the request
+ * fails with -EPIPE, the supervisor starts it again, and the next request goes to the new one. It
+ * may hang there: -EHOSTDOWN, at once for some minutes when the same process is to be read again.
+ * A late answer to a request that was given up on is dropped. Any thread may ask; requests wait for
+ * each other. */
 #ifndef PROFD_RECORDING_READER_CLIENT_H
 #define PROFD_RECORDING_READER_CLIENT_H
 
@@ -18,7 +18,8 @@
 #include "agent/wire/read_stream.h"
 
 #define READER_ANSWER_BYTES_MAX (512ull << 20) /* of one answer; more is -E2BIG */
-#define READER_HUNG_NS		(300 * NS_PER_S) /* that a process in which the reader hung is not read again */
+#define READER_HUNG_NS                                                                             \
+	(300 * NS_PER_S) /* that a process in which the reader hung is not read again */
 #define READER_GRACE_MS		7000u /* beyond the deadline: the reader ends itself before this */
 
 struct reader_client;
@@ -44,9 +45,9 @@ struct reader_request {
 
 /* Called for every record, in order; borrowed. <0 ends the request with that error. */
 typedef int reader_record_fn(void *ctx, const struct read_record *record);
-/* 0 = the answer was complete; otherwise everything given to @record is to be dropped. Errors: those
- * of struct control_read_chunk, -EPIPE no reader or it died, -ETIMEDOUT, -EHOSTDOWN, -EPROTO, -E2BIG; @err has
- * a sentence. */
+/* 0 = the answer was complete; otherwise everything given to @record is to be dropped. Errors:
+ * those of struct control_read_chunk, -EPIPE no reader or it died, -ETIMEDOUT, -EHOSTDOWN, -EPROTO,
+ * -E2BIG; @err has a sentence. */
 int reader_client_ask(struct reader_client *client, const struct reader_request *request,
 		      reader_record_fn *record, void *ctx, struct err *err) must_use;
 

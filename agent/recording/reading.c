@@ -21,6 +21,7 @@ void reading_clear(struct reading *reading)
 	u64map_deinit(&reading->wrapper_at);
 	reading_texts_vec_deinit(&reading->texts);
 	buf_deinit(&reading->text);
+	reading_scripts_vec_deinit(&reading->scripts);
 	reading_label_sets_vec_deinit(&reading->label_sets);
 	reading_pairs_vec_deinit(&reading->label_pairs);
 	reading_items_vec_deinit(&reading->items);
@@ -32,10 +33,14 @@ void reading_clear(struct reading *reading)
 static int take_module(struct reading *reading, const struct read_record *record)
 {
 	const struct read_module *from = record->module;
-	struct reading_module module = { .kind = from->kind == READ_MODULE_VDSO
-							 ? FEED_MODULE_VDSO
-							 : FEED_MODULE_ELF };
+	struct reading_module module = {
+		.kind = from->kind == READ_MODULE_VDSO	   ? FEED_MODULE_VDSO
+			: from->kind == READ_MODULE_SCRIPT ? FEED_MODULE_SCRIPT
+							   : FEED_MODULE_ELF
+	};
 	int rc;
+
+	module.file = module_file_number(from->dev_major, from->dev_minor, from->inode);
 
 	if (from->id != reading->modules.count + 1 || from->build_id_len > READ_BUILD_ID_MAX)
 		return -EPROTO;
@@ -72,6 +77,20 @@ static int take_string(struct reading *reading, const struct read_record *record
 				   : reading_texts_vec_push(&reading->texts, text);
 }
 
+static int take_script(struct reading *reading, const struct read_script *from)
+{
+	const size_t texts = reading->texts.count;
+	const struct reading_script script = { from->function, from->file, from->line,
+					       from->first_line };
+
+	if (from->id != reading->scripts.count + 1 || !from->function || from->function > texts ||
+	    from->file > texts)
+		return -EPROTO;
+	if (from->id > READING_SCRIPTS_MAX)
+		return -E2BIG;
+	return reading_scripts_vec_push(&reading->scripts, script);
+}
+
 static int check_frame(struct reading *reading, uint64_t frame)
 {
 	uint32_t module = prof_frame_module_id(frame);
@@ -79,6 +98,9 @@ static int check_frame(struct reading *reading, uint64_t frame)
 	if (prof_frame_kind(frame) != PROF_FRAME_MODULE)
 		return 0;
 	if (module < 1 || module > reading->modules.count)
+		return -EPROTO;
+	if (reading->modules.data[module - 1].kind == FEED_MODULE_SCRIPT &&
+	    prof_frame_offset(frame) > reading->scripts.count)
 		return -EPROTO;
 	reading->modules.data[module - 1].used = true;
 	return 0;
@@ -209,6 +231,8 @@ int reading_take(void *ctx, const struct read_record *record)
 		return take_string(reading, record);
 	case READ_STACK:
 		return take_stack(reading, record);
+	case READ_SCRIPT:
+		return take_script(reading, record->script);
 	case READ_LABELS:
 		return take_labels(reading, record);
 	case READ_GOROUTINE:

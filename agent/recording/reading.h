@@ -14,9 +14,11 @@
 #define READING_FRAMES_MAX     (16u << 20) /* of all its stacks */
 #define READING_TEXT_BYTES_MAX (64u << 20)
 #define READING_MODULES_MAX    65536u
+#define READING_SCRIPTS_MAX    1000000u
 
 struct reading_module {
-	uint64_t key; /* of the symbolizer, 0 = only the path is known */
+	uint64_t key;  /* of the symbolizer once the collector's file is found; 0 = no id is known */
+	uint64_t file; /* module_file_number() of the mapped file, 0 = none */
 	uint32_t id;  /* the session's, set before encoding */
 	uint8_t kind; /* enum feed_module_kind */
 	bool used;    /* by a frame */
@@ -39,6 +41,12 @@ struct reading_text {
 struct reading_labels {
 	size_t first; /* in label_pairs */
 	uint32_t count;
+};
+
+/* A script frame: texts, and lines. */
+struct reading_script {
+	uint32_t function, file;
+	uint32_t line, first_line;
 };
 
 struct reading_pair {
@@ -66,6 +74,7 @@ VEC_DEFINE(reading_frames, uint64_t);
 VEC_DEFINE(reading_texts, struct reading_text);
 VEC_DEFINE(reading_label_sets, struct reading_labels);
 VEC_DEFINE(reading_pairs, struct reading_pair);
+VEC_DEFINE(reading_scripts, struct reading_script);
 VEC_DEFINE(reading_items, struct reading_item);
 
 struct reading {
@@ -77,6 +86,8 @@ struct reading {
 	struct u64map wrapper_at;
 	struct reading_texts_vec texts;
 	struct buf text;
+	struct reading_scripts_vec scripts; /* offsets of frames in modules of kind FEED_MODULE_SCRIPT
+					     * are indices + 1, until script_numbers_give() */
 	struct reading_label_sets_vec label_sets;
 	struct reading_pairs_vec label_pairs;
 	struct reading_items_vec items;

@@ -12,19 +12,20 @@
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* What items of one kind have in common. */
+/* The fields that items of one kind share. */
 struct kind_key {
 	uint64_t created_frame, start_frame, bucket;
 	int64_t values[2];
 	uint32_t stack, state, wait, name, kernel, labels, flags, reserved;
 };
 
-/* What an item is written as a difference to. */
+/* The item before, to which an item is written as a difference. */
 struct before {
 	uint64_t kind, goid, wait_ns, tid, object;
 };
 
-/* Texts and label sets of one chunk, numbered from 1 in the order of their first use; kinds from 0. */
+/* Texts and label sets of one chunk, numbered from 1 in the order of their first use; kinds from 0.
+ */
 struct local {
 	const struct reading *reading;
 	struct u64map text_at, labels_at, kind_at;
@@ -102,7 +103,8 @@ static void add_u64(struct buf *out, uint64_t value)
 	buf_add(out, &value, sizeof(value));
 }
 
-static void encode_kind(struct local *l, const struct reading_encoding *encoding, const struct kind_key *key)
+static void encode_kind(struct local *l, const struct reading_encoding *encoding,
+			const struct kind_key *key)
 {
 	struct buf *out = &l->kinds;
 	const bool stacks = encoding->phase != READING_START;
@@ -121,7 +123,8 @@ static void encode_kind(struct local *l, const struct reading_encoding *encoding
 	buf_add_varint(out, key->flags);
 }
 
-static uint64_t kind_of(struct local *l, const struct reading_encoding *encoding, const struct reading_item *item)
+static uint64_t kind_of(struct local *l, const struct reading_encoding *encoding,
+			const struct reading_item *item)
 {
 	const struct kind_key key = {
 		.created_frame = item->created_frame,

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STORE_CHUNK_READINGS: what was read of one process at one moment (agent/session/README.md).
+/* STORE_CHUNK_READINGS: what was read of one process at one moment (agent/session/snapshot).
  * Integers are LEB128 varints unless said otherwise.
  *
  *   seq u32, process u32, round, phase u8, last u8
  *   wrappers n, n * frame u64
  *   strings n, n * str                             used by what follows as index + 1, 0 = ""
  *   label sets n, n * {m, m * {name, value}}       likewise
- *   kinds n, n * {stack, created, start: stack ids; bucket u64, value zz, value zz, state, wait, name,
+ *   kinds n, n * {stack, created, start: stack ids; bucket u64, value zz, value zz, state, wait,
+ *   name,
  *                 kernel: strings; labels, flags}
- *   items n, n * {kind, goid, wait ns, tid, object if the kind's flags say so: zz, less those of the
+ *   items n, n * {kind, goid, wait ns, tid, object if the kind's flags say so: zz, less those of
+ *   the
  *                 item before}
  *
- * Most of many goroutines differ from others of their kind in little but their number. Stacks, and the
- * single frames of `created` and `start`, are in STACKS chunks. The first three numbers have fixed places
- * because they are known only when the chunk is handed over. Pure. */
+ * Most of many goroutines differ from others of their kind in little but their number. Stacks, and
+ * the single frames of `created` and `start`, are in STACKS chunks. The first three numbers have
+ * fixed places because they are known only when the chunk is handed over. Pure. */
 #ifndef PROFD_RECORDING_READING_CHUNK_H
 #define PROFD_RECORDING_READING_CHUNK_H
 

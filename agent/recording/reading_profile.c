@@ -8,7 +8,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/u64map.h"
-#include "agent/profile/goroutine_analysis.h"
+#include "agent/profile/goroutine/goroutine_analysis.h"
 #include "agent/profile/lock_site.h"
 #include "agent/recording/lock_names.h"
 #include "agent/recording/reading_chunk.h"
@@ -174,10 +174,22 @@ static const char *no_stack(const struct chunk_item *item)
 	return text_is(item->state, "runnable") ? "[runnable]" : "[no stack]";
 }
 
-static int item_node(struct build *b, const struct chunk_item *item, uint32_t *ret)
+/* The stack of a thread that runs lacks what can be read only while it does not: where it was seen
+ * on a CPU just before is whole. */
+static uint64_t stack_of(const struct build *b, uint32_t process, const struct chunk_item *item)
 {
-	bool has_stack = item->stack != 0;
-	int rc = stack_node(b, has_stack ? item->stack : item->start, ret);
+	bool runs = item->tid && (text_is(item->state, "running") || text_is(item->state, "runnable"));
+	uint64_t seen = runs ? b->lender->running(b->lender->ctx, process, item->tid) : 0;
+
+	return seen ? seen : item->stack;
+}
+
+static int item_node(struct build *b, uint32_t process, const struct chunk_item *item,
+		     uint32_t *ret)
+{
+	uint64_t stack = stack_of(b, process, item);
+	bool has_stack = stack != 0;
+	int rc = stack_node(b, has_stack ? stack : item->start, ret);
 
 	if (rc < 0)
 		return rc;
@@ -235,7 +247,7 @@ static void add_text(struct build *b, struct profile_label *labels, uint32_t *co
 	labels[(*count)++] = (struct profile_label){ text_id(b, name), text_id(b, value) };
 }
 
-/* What it waits for: "channel 0xc000012345". */
+/* Adds the object that a goroutine waits for: "channel 0xc000012345". */
 static void add_object(struct build *b, struct profile_label *labels, uint32_t *count,
 		       const struct chunk_item *item)
 {
@@ -251,7 +263,6 @@ static void add_object(struct build *b, struct profile_label *labels, uint32_t *
 static void goroutine_attrs(struct build *b, const struct chunk_item *item,
 			    struct profile_attrs *attrs, struct profile_label *labels)
 {
-	attrs->thread_name = text_of(b, item->name);
 	attrs->extra = creator(b, item->created);
 	if (item->goid)
 		add_number(b, labels, &attrs->label_count, GOROUTINE_LABEL_ID, item->goid);
@@ -274,9 +285,11 @@ static uint32_t item_attrs(struct build *b, uint32_t process, const struct chunk
 
 	if (b->bare) {
 		(void)creator(b, item->created);
-		return profile_builder_attrs(b->builder, &(struct profile_attrs){ .process = attrs.process }, NULL);
+		return profile_builder_attrs(
+			b->builder, &(struct profile_attrs){ .process = attrs.process }, NULL);
 	}
 	attrs.wait = text_of(b, item->wait);
+	attrs.thread_name = text_of(b, item->name);
 	if (b->type == PROFILE_GOROUTINE) {
 		attrs.state = text_of(b, item->state);
 		goroutine_attrs(b, item, &attrs, labels);
@@ -310,7 +323,7 @@ static int take_head(void *ctx, const struct chunk_reading *head)
 	       (head->phase != READING_END || head->round != b->round);
 }
 
-/* Which function waits for a lock, before locks are named after it. */
+/* Notes which function waits for a lock, before locks are named after these functions. */
 static int measure_item(void *ctx, const struct chunk_reading *head, const struct chunk_item *item)
 {
 	struct build *b = ctx;
@@ -319,7 +332,7 @@ static int measure_item(void *ctx, const struct chunk_reading *head, const struc
 
 	if (!item->object)
 		return 0;
-	rc = item_node(b, item, &node);
+	rc = item_node(b, head->process, item, &node);
 	return rc < 0 ? rc
 		      : lock_names_wait(&b->locks, b->lender->process(b->lender->ctx, head->process),
 					item->object, lock_site(b->builder, node), item->values[1]);
@@ -330,7 +343,7 @@ static int take_item(void *ctx, const struct chunk_reading *head, const struct c
 	struct build *b = ctx;
 	int64_t values[PROFILE_VALUES_MAX] = { item->values[0], item->values[1] };
 	uint32_t node;
-	int rc = item_node(b, item, &node);
+	int rc = item_node(b, head->process, item, &node);
 
 	if (rc < 0)
 		return rc;

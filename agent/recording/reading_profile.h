@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* READINGS chunks (reading_chunk.h) into a profile under construction: attributes as
- * agent/profile/goroutine_analysis.h expects them, wrappers that the compiler made left out as in
- * Go's own listings. */
+ * agent/profile/goroutine/goroutine_analysis.h expects them, wrappers that the compiler made left
+ * out as in Go's own listings. */
 #ifndef PROFD_RECORDING_READING_PROFILE_H
 #define PROFD_RECORDING_READING_PROFILE_H
 
@@ -21,16 +21,18 @@ int reading_keep(struct reading_bytes_vec *chunks, const void *data, size_t len,
 	must_use;
 void reading_forget(struct reading_bytes_vec *chunks);
 
-/* What the owner of the other chunks lends. */
+/* Functions that the owner of the other chunks lends. */
 struct reading_lender {
 	void *ctx;
 	bool (*stack)(void *ctx, uint64_t id, struct stack_frames *ret); /* false = unknown */
 	uint32_t (*process)(void *ctx, uint32_t id); /* index in the builder */
 	struct stack_modules modules;
+	/* Id of the stack with which a thread was last seen on a CPU, 0 = it was not. */
+	uint64_t (*running)(void *ctx, uint32_t process, uint32_t tid);
 };
 
-/* Adds the samples of the last complete reading, @bare: without their attributes. Damaged chunks are
- * counted in *@damaged. -ENOMEM. */
+/* Adds the samples of the last complete reading, @bare: without their attributes. Damaged chunks
+ * are counted in *@damaged. -ENOMEM. */
 int reading_build(const struct reading_bytes_vec *chunks, enum profile_type type, bool bare,
 		  const struct reading_lender *lender, const struct name_source *names,
 		  struct profile_builder *builder, unsigned *damaged) must_use;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/recording_internal.h"
 
 #define PROCESSES_MAX (1u << 16)
@@ -27,6 +28,7 @@ void recording_destroy(struct recording *recording)
 		free(recording->processes.data[i].comm);
 		free(recording->processes.data[i].exe);
 		free(recording->processes.data[i].service);
+		free(recording->processes.data[i].container);
 	}
 	modules_vec_deinit(&recording->modules);
 	processes_vec_deinit(&recording->processes);
@@ -109,6 +111,8 @@ static int on_process(void *ctx, const struct chunk_process *p)
 	process->comm = strndup(p->comm.text, p->comm.len);
 	process->exe = strndup(p->exe.text, p->exe.len);
 	process->service = strndup(p->service.text, p->service.len);
+	if (p->container.len && !(process->container = strndup(p->container.text, p->container.len)))
+		return -ENOMEM;
 	return process->comm && process->exe && process->service ? 0 : -ENOMEM;
 }
 
@@ -171,7 +175,9 @@ static int on_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 static int on_tree(void *ctx, const struct chunk_tree *tree)
 {
 	struct recording *recording = ctx;
-	int rc = tree->pair_count ? GROW_TO(&recording->pairs, tree->first_pair + tree->pair_count - 1, PAIRS_MAX) : 0;
+	int rc = tree->pair_count ? GROW_TO(&recording->pairs,
+					    tree->first_pair + tree->pair_count - 1, PAIRS_MAX)
+				  : 0;
 
 	return rc == 0 ? recording_trees_add(&recording->trees, tree) : rc;
 }
@@ -279,7 +285,7 @@ static uint64_t draw(const struct add_sum *add, const struct chunk_sum *sum, uin
 {
 	uint64_t seed = seed_of(add->minute_ns, sum->pair, sum->attr), kept = 0;
 
-	/* Of so many the share is known to 2 % without drawing. */
+	/* With this many samples the share is right to 2 % without drawing. */
 	if (count > DRAWS_MAX)
 		return (uint64_t)((double)count * add->keep + 0.5);
 	for (uint64_t i = 0; i < count; i++)
@@ -340,7 +346,8 @@ static int add_placed(const struct add_sum *add, struct chunk_sum sum)
 static int add_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 {
 	const struct add_sum *hour = ctx;
-	const struct add_sum add = { hour->recording, hour->minute_ns + sum->minute * MINUTE_NS, hour->keep };
+	const struct add_sum add = { hour->recording, hour->minute_ns + sum->minute * MINUTE_NS,
+				     hour->keep };
 
 	return add_placed(&add, sum->sum);
 }
@@ -369,7 +376,8 @@ static int find_places(struct recording *recording, const struct store_window *w
 	struct buf *shared = &recording->shared;
 	int rc;
 
-	if (shared->len == window->shared_len && (!shared->len || memcmp(shared->data, window->shared, shared->len) == 0))
+	if (shared->len == window->shared_len &&
+	    (!shared->len || memcmp(shared->data, window->shared, shared->len) == 0))
 		return 0;
 	rc = recording_added_up(recording);
 	if (rc < 0)
@@ -397,7 +405,8 @@ static int add_pairs_of_hour(struct recording *recording, const struct store_win
 	return chunk_add_hour_pairs(window->data, window->len, sums->data, count);
 }
 
-static int add_hour(const struct add_sum *add, const struct store_window *window, uint64_t first, uint64_t end)
+static int add_hour(const struct add_sum *add, const struct store_window *window, uint64_t first,
+		    uint64_t end)
 {
 	void *ctx = (void *)(uintptr_t)add;
 	int rc = find_places(add->recording, window);
@@ -430,7 +439,8 @@ int recording_add_window(struct recording *recording, const struct store_window 
 	return 0;
 }
 
-int recording_add_event(struct recording *recording, const struct chunk_event *event, uint64_t minute_ns, double keep)
+int recording_add_event(struct recording *recording, const struct chunk_event *event,
+			uint64_t minute_ns, double keep)
 {
 	uint64_t seed = seed_of(minute_ns, event->pair, event->attr), seen = 0;
 	struct chunk_event kept = *event;

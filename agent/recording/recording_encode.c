@@ -66,7 +66,7 @@ static int encode_processes(struct encode *e)
 			.service = chunk_text_of(p->service ? p->service : ""),
 			.cmdline = chunk_text_of(""),
 			.unit = chunk_text_of(""),
-			.container = chunk_text_of(""),
+			.container = chunk_text_of(p->container ? p->container : ""),
 		};
 
 		if (p->comm)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct recording, shared by recording.c (decoding) and recording_build.c (the profile, with build_internal.h). */
+/* struct recording, shared by recording.c (decoding) and recording_build.c (the profile, with
+ * build_internal.h). */
 #ifndef PROFD_RECORDING_RECORDING_INTERNAL_H
 #define PROFD_RECORDING_RECORDING_INTERNAL_H
 
@@ -24,6 +25,7 @@ struct process {
 	uint32_t tgid;
 	uint64_t started_at_ns;
 	char *comm, *exe, *service; /* owned, NULL = not known */
+	char *container; /* owned; NAME=value lines of struct feed_proc, NULL = none */
 };
 
 struct stack {
@@ -60,7 +62,8 @@ struct recording {
 	bool sums;	      /* events are sums of minutes: realtime, value2 counts */
 	bool added_up;	      /* there are no events, but */
 	struct pair_sums_vec pair_sums; /* by pair, of all minutes and attributes */
-	struct pair_sums_vec place_sums; /* by place, of the hours with these places: not in @pair_sums yet */
+	struct pair_sums_vec
+		place_sums; /* by place, of the hours with these places: not in @pair_sums yet */
 	struct pair_places places; /* of the hour that was added last */
 	struct buf shared;	   /* from which they were read */
 	struct u64map event_at; /* single samples: seed -> how many were seen */

@@ -57,7 +57,8 @@ int recording_trees_add(struct recording_trees_vec *trees, const struct chunk_tr
 		.nodes = malloc(stacks->node_count * sizeof(uint32_t) + 1),
 		.wanted = calloc(stacks->node_count + 1u, sizeof(bool)),
 	};
-	int rc = tree.frames && tree.node_frames && tree.parents && tree.user && tree.kernel && tree.nodes && tree.wanted
+	int rc = tree.frames && tree.node_frames && tree.parents && tree.user && tree.kernel &&
+				 tree.nodes && tree.wanted
 			 ? 0
 			 : -ENOMEM;
 
@@ -92,9 +93,11 @@ static uint32_t node_of(const uint32_t *codes, const struct recording_tree *tree
 
 void recording_tree_want(struct recording_tree *tree, uint32_t pair)
 {
-	for (uint32_t node = node_of(tree->user, tree, pair); node && !tree->wanted[node]; node = tree->parents[node])
+	for (uint32_t node = node_of(tree->user, tree, pair); node && !tree->wanted[node];
+	     node = tree->parents[node])
 		tree->wanted[node] = true;
-	for (uint32_t node = node_of(tree->kernel, tree, pair); node && !tree->wanted[node]; node = tree->parents[node])
+	for (uint32_t node = node_of(tree->kernel, tree, pair); node && !tree->wanted[node];
+	     node = tree->parents[node])
 		tree->wanted[node] = true;
 }
 
@@ -117,7 +120,8 @@ int recording_tree_begin(struct recording_tree *tree, struct stack_resolver *res
 }
 
 /* Leaf first. */
-static struct stack_frames frames_of(const struct recording_tree *tree, uint32_t node, uint64_t frames[FEED_FRAMES_MAX])
+static struct stack_frames frames_of(const struct recording_tree *tree, uint32_t node,
+				     uint64_t frames[FEED_FRAMES_MAX])
 {
 	struct stack_frames ret = { frames, 0 };
 
@@ -127,7 +131,8 @@ static struct stack_frames frames_of(const struct recording_tree *tree, uint32_t
 }
 
 /* Up to a node that is known, and down again. */
-static int walk_user(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t user, uint32_t *ret)
+static int walk_user(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t user,
+		     uint32_t *ret)
 {
 	uint32_t way[FEED_FRAMES_MAX], depth = 0, at = user;
 
@@ -146,8 +151,8 @@ static int walk_user(struct recording_tree *tree, struct stack_resolver *resolve
 	return 0;
 }
 
-int recording_tree_node(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t pair, uint32_t *ret,
-			bool *ret_whole)
+int recording_tree_node(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t pair,
+			uint32_t *ret, bool *ret_whole)
 {
 	uint32_t user = node_of(tree->user, tree, pair), at = pair - tree->tree.first_pair;
 	uint64_t user_frames[FEED_FRAMES_MAX], kernel_frames[FEED_FRAMES_MAX];

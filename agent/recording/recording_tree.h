@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stacks of settled pieces, kept as the trees that they are stored as: a frame that many stacks share is gone through
- * once for all of them. */
+/* Stacks of settled pieces, kept as the trees that they are stored as: a frame that many stacks
+ * share is gone through once for all of them. */
 #ifndef PROFD_RECORDING_RECORDING_TREE_H
 #define PROFD_RECORDING_RECORDING_TREE_H
 
@@ -29,8 +29,9 @@ struct recording_tree *recording_trees_find(const struct recording_trees_vec *tr
 void recording_tree_want(struct recording_tree *tree, uint32_t pair);
 /* A profile is built, of all that occur. -ENOMEM. */
 int recording_tree_begin(struct recording_tree *tree, struct stack_resolver *resolver) must_use;
-/* The profile's node of a pair that is wanted; 0 when it has no frame: *ret_whole says whether none is missing. -ENOMEM. */
-int recording_tree_node(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t pair, uint32_t *ret,
-			bool *ret_whole) must_use;
+/* The profile's node of a pair that is wanted; 0 when it has no frame: *ret_whole says whether none
+ * is missing. -ENOMEM. */
+int recording_tree_node(struct recording_tree *tree, struct stack_resolver *resolver, uint32_t pair,
+			uint32_t *ret, bool *ret_whole) must_use;
 
 #endif

@@ -160,7 +160,8 @@ static int add_sums(void *ctx, const struct store_window *window)
 }
 
 /* -EUCLEAN when not all of it can be read. */
-static int read_hour(const struct roll *roll, struct store_window_query *query, store_window_fn *visit)
+static int read_hour(const struct roll *roll, struct store_window_query *query,
+		     store_window_fn *visit)
 {
 	unsigned damaged = 0;
 	int rc;
@@ -179,7 +180,8 @@ static int by_pair(const void *a, const void *b)
 	return x->sum.pair < y->sum.pair ? -1 : x->sum.pair > y->sum.pair;
 }
 
-/* Pairs by their place; those that are new to the series get theirs in the order of their numbers. */
+/* Pairs by their place; those that are new to the series get theirs in the order of their numbers.
+ */
 static int place_sums(struct hour_sums_vec *sums, struct series *series)
 {
 	int rc = 0;
@@ -242,7 +244,8 @@ static int settle_piece(void *ctx, const struct store_chunk *chunk)
 	return settled_add(pieces->into, chunk->kind, chunk->data, chunk->len);
 }
 
-static int settle(const struct roll *roll, struct pieces *pieces, struct buf *out, struct chunk_parts *parts)
+static int settle(const struct roll *roll, struct pieces *pieces, struct buf *out,
+		  struct chunk_parts *parts)
 {
 	cleanup(settled) struct settled *settled = NULL;
 	unsigned damaged = 0;
@@ -260,7 +263,7 @@ static int settle(const struct roll *roll, struct pieces *pieces, struct buf *ou
 	return rc;
 }
 
-/* ---- both ---------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 static int write_hour(const struct roll *roll, struct err *err)
 {
@@ -273,7 +276,7 @@ static int write_hour(const struct roll *roll, struct err *err)
 
 	if (!windows)
 		return -ENOMEM;
-	/* What cannot be made one stays in pieces. */
+	/* Pieces that cannot be joined stay pieces. */
 	if (settle(roll, &pieces, &dictionary, &parts) == 0 && dictionary.len) {
 		chunk.data = dictionary.data;
 		chunk.len = dictionary.len;
@@ -298,7 +301,8 @@ static int write_hour(const struct roll *roll, struct err *err)
 				  &(struct store_ends){ parts.ends, parts.count }, windows, roll->series.count, err);
 }
 
-int roll_up_hour(struct store *store, const struct store_day *day, uint64_t hour_ns, struct err *err)
+int roll_up_hour(struct store *store, const struct store_day *day, uint64_t hour_ns,
+		 struct err *err)
 {
 	__attribute__((__cleanup__(roll_deinit))) struct roll roll = {
 		.store = store, .day = day, .hour_ns = hour_ns, .err = err

@@ -6,8 +6,8 @@
 
 #define EVENT 1024 /* value2 of one */
 
-double sample_variance(struct sample_variance *v, const struct chunk_attr *attr, const struct chunk_event *event,
-		       double value)
+double sample_variance(struct sample_variance *v, const struct chunk_attr *attr,
+		       const struct chunk_event *event, double value)
 {
 	uint64_t hash = hash_combine(attr->process, attr->tid);
 	struct variance_wait *wait = &v->waits[hash % ARRAY_SIZE(v->waits)];

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "agent/base/vec.h"
-#include "agent/recording/settled.h"
 #include "agent/store/store.h"
 #include "bpf/profiler.h"
 
@@ -43,7 +42,8 @@ static uint32_t take_u32(struct bytes *in)
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-void chunk_encode_columns(struct buf *out, struct buf *columns, unsigned count, struct chunk_parts *parts)
+void chunk_encode_columns(struct buf *out, struct buf *columns, unsigned count,
+			  struct chunk_parts *parts)
 {
 	for (unsigned i = 0; i < count; i++)
 		buf_add_varint(out, columns[i].len);
@@ -131,7 +131,7 @@ void chunk_encode_process(struct buf *out, const struct chunk_process *p)
 	add_text(out, p->container);
 }
 
-static int decode_processes(struct bytes *in, const struct chunk_sink *sink)
+int chunk_decode_processes(struct bytes *in, const struct chunk_sink *sink)
 {
 	for (uint32_t left = bytes_count(in, 28); left && !in->failed; left--) {
 		struct chunk_process p = { .id = take_u32(in) };
@@ -230,7 +230,7 @@ void chunk_encode_stacks(struct buf *out, struct chunk_stack *stacks, size_t cou
 	}
 }
 
-static int decode_stacks(struct bytes *in, const struct chunk_sink *sink)
+int chunk_decode_stacks(struct bytes *in, const struct chunk_sink *sink)
 {
 	uint64_t from_root[FEED_FRAMES_MAX], leaf_first[FEED_FRAMES_MAX];
 	size_t depth = 0;
@@ -381,7 +381,7 @@ static int decode_events(struct bytes *in, uint64_t base, const struct chunk_sin
 	return 0;
 }
 
-static int decode_samples(struct bytes *in, const struct chunk_sink *sink)
+int chunk_decode_samples(struct bytes *in, const struct chunk_sink *sink)
 {
 	uint32_t seq = take_u32(in);
 	uint64_t base = bytes_u64(in);
@@ -456,8 +456,11 @@ void chunk_encode_quality(struct buf *out, const struct chunk_quality *q)
 		buf_add_varint(out, q->alloc.grown[i].before);
 		buf_add_varint(out, q->alloc.grown[i].blocks);
 	}
-	for (uint32_t i = 0; q->alloc.heap.bytes && i < READ_HEAP_SIZES; i++)
+	if (!q->alloc.heap.bytes && !q->alloc.heap.resident_bytes)
+		return;
+	for (uint32_t i = 0; i < READ_HEAP_SIZES; i++)
 		buf_add_varint(out, q->alloc.blocks_of[i]);
+	buf_add_varint(out, q->alloc.heap.resident_bytes);
 }
 
 /* Absent in what was written before it was known. */
@@ -518,7 +521,7 @@ static int decode_grown(struct bytes *in, struct chunk_alloc *a)
 	return 0;
 }
 
-static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
+int chunk_decode_quality(struct bytes *in, const struct chunk_sink *sink)
 {
 	struct chunk_quality q = { .last_ns = bytes_varint(in) };
 
@@ -557,30 +560,9 @@ static int decode_quality(struct bytes *in, const struct chunk_sink *sink)
 		return -EPROTO;
 	for (uint32_t i = 0; bytes_left(in) && i < READ_HEAP_SIZES; i++)
 		q.alloc.blocks_of[i] = take_u32(in);
+	if (bytes_left(in))
+		q.alloc.heap.resident_bytes = bytes_varint(in);
 	if (in->failed)
 		return -EPROTO;
 	return sink->quality ? sink->quality(sink->ctx, &q) : 0;
-}
-
-int chunk_decode(int kind, const void *data, size_t len, const struct chunk_sink *sink)
-{
-	struct bytes in = bytes_of(data, len);
-
-	switch (kind) {
-	case STORE_CHUNK_MODULES:
-		return chunk_decode_modules(&in, sink);
-	case STORE_CHUNK_PROCESSES:
-		return decode_processes(&in, sink);
-	case STORE_CHUNK_STACKS:
-		return decode_stacks(&in, sink);
-	case STORE_CHUNK_SAMPLES:
-		return decode_samples(&in, sink);
-	case STORE_CHUNK_QUALITY:
-		return decode_quality(&in, sink);
-	case STORE_CHUNK_NAMES:
-		return name_chunk_decode(&in, sink);
-	case STORE_CHUNK_SETTLED:
-		return settled_decode(&in, sink);
-	}
-	return 0;
 }

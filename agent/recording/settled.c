@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "agent/base/hash.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/settled_internal.h"
 #include "agent/store/store.h"
 

@@ -41,7 +41,8 @@ static void decode_deinit(struct decode *d)
 	free(d->shown);
 }
 
-/* Entries of a column take a byte at least, so that nothing is allocated for what cannot be there. */
+/* Entries of a column take a byte at least, so that nothing is allocated for what cannot be there.
+ */
 static uint32_t most_of(const struct decode *d, enum settled_column column)
 {
 	return (uint32_t)bytes_left(&d->columns[column]);
@@ -114,13 +115,15 @@ static int decode_process(struct decode *d, uint32_t i, struct chunk_process *p)
 	p->tgid += (uint32_t)take_step(d, COLUMN_PROCESS_TGIDS);
 	p->exec_generation = (uint32_t)take(d, COLUMN_PROCESS_EXECS);
 	p->start_boottime_ns += take_step(d, COLUMN_PROCESS_STARTS) * NS_PER_MS;
-	p->started_at_ns = p->start_boottime_ns + since_boot_ns + take_step(d, COLUMN_PROCESS_CLOCKS) * NS_PER_MS;
+	p->started_at_ns = p->start_boottime_ns + since_boot_ns +
+			   take_step(d, COLUMN_PROCESS_CLOCKS) * NS_PER_MS;
 	p->comm = take_text(d, COLUMN_PROCESS_COMMS);
 	p->exe = take_text(d, COLUMN_PROCESS_EXES);
 	p->service = take_text(d, COLUMN_PROCESS_SERVICES);
 	p->cmdline = p->unit = p->container = none;
 	owner->tgid = p->tgid;
-	memcpy(owner->comm, p->comm.text, p->comm.len < sizeof(owner->comm) ? p->comm.len : sizeof(owner->comm));
+	memcpy(owner->comm, p->comm.text,
+	       p->comm.len < sizeof(owner->comm) ? p->comm.len : sizeof(owner->comm));
 	rc = d->sink->attr ? u64map_put(&d->owner_at, p->id, i) : 0;
 	return rc == 0 && d->sink->process ? d->sink->process(d->sink->ctx, p) : rc;
 }
@@ -157,7 +160,7 @@ static int decode_frames(struct decode *d)
 	return is_spent(d, COLUMN_FRAME_HEADS, COLUMN_FRAME_LOWS) ? 0 : -EPROTO;
 }
 
-/* Of one frame, or of the root. */
+/* Decodes the calls of one frame, or of the root. */
 static int decode_calls_of(struct decode *d, uint32_t above, uint32_t *at)
 {
 	uint64_t count = take(d, COLUMN_CALL_COUNTS), below = above;
@@ -191,13 +194,15 @@ static int decode_calls(struct decode *d)
 static int decode_walk(struct decode *d)
 {
 	struct {
-		uint32_t node, calls, count, next; /* the frames below it: first of d->calls, how many, place of the next */
+		uint32_t node, calls, count, next; /* the frames below it: first of d->calls, how
+						      many, place of the next */
 	} way[FEED_FRAMES_MAX + 1], *above = way;
 	struct bytes ups = d->columns[COLUMN_NODE_UPS], firsts = d->columns[COLUMN_NODE_FIRSTS],
 		     nexts = d->columns[COLUMN_NODE_NEXTS];
 	const uint32_t *first = d->first, *calls = d->calls;
 
-	*above = (__typeof__(*above)){ 0, first[d->frame_count], first[d->frame_count + 1] - first[d->frame_count], 0 };
+	*above = (__typeof__(*above)){ 0, first[d->frame_count],
+				       first[d->frame_count + 1] - first[d->frame_count], 0 };
 	for (uint32_t i = 1; i < d->node_count; i++) {
 		uint64_t up = bytes_varint(&ups), place;
 		uint32_t frame;
@@ -308,7 +313,7 @@ static int take_runs(struct decode *d, uint32_t pairs, struct runs *ret)
 	return next == pairs && is_spent(d, COLUMN_RUN_LENGTHS, COLUMN_RUN_LENGTHS) ? 0 : -EPROTO;
 }
 
-/* What comes next in the walk is not below it. */
+/* true: the next node of the walk is not below this one. */
 static bool is_leaf(const struct decode *d, uint32_t code)
 {
 	uint32_t node = code - CHUNK_CODE_NODE;
@@ -478,7 +483,7 @@ int settled_decode(struct bytes *in, const struct chunk_sink *sink)
 
 	if (rc == 0 && sink->module)
 		rc = chunk_decode_modules(&d.columns[COLUMN_MODULES], sink);
-	/* What processes and threads are is left alone by those who want stacks. */
+	/* Processes and threads are skipped for a sink that takes stacks only. */
 	if (rc == 0 && (sink->process || sink->attr))
 		rc = decode_texts(&d);
 	if (rc == 0 && (sink->process || sink->attr))

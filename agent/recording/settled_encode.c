@@ -44,7 +44,8 @@ static void put_byte(struct encode *e, enum settled_column column, uint8_t value
 	buf_add(&e->columns[column], &value, 1);
 }
 
-/* ---- modules, texts, processes ----------------------------------------------------------------- */
+/* ---- modules, texts, processes -----------------------------------------------------------------
+ */
 
 static int encode_modules(struct encode *e)
 {
@@ -83,7 +84,8 @@ static void encode_processes(struct encode *e)
 		put_step(e, COLUMN_PROCESS_IDS, p->id, before.id);
 		put_step(e, COLUMN_PROCESS_TGIDS, p->tgid, before.tgid);
 		put(e, COLUMN_PROCESS_EXECS, p->exec_generation);
-		put_step(e, COLUMN_PROCESS_STARTS, p->start_boottime_ns / NS_PER_MS, before.start_boottime_ns / NS_PER_MS);
+		put_step(e, COLUMN_PROCESS_STARTS, p->start_boottime_ns / NS_PER_MS,
+			 before.start_boottime_ns / NS_PER_MS);
 		put_step(e, COLUMN_PROCESS_CLOCKS, since_boot_ms(p), since_boot_ms(&before));
 		put(e, COLUMN_PROCESS_COMMS, process->comm);
 		put(e, COLUMN_PROCESS_EXES, process->exe);
@@ -92,7 +94,7 @@ static void encode_processes(struct encode *e)
 	}
 }
 
-/* ---- the tree ------------------------------------------------------------------------------------ */
+/* ---- the tree -------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -154,7 +156,7 @@ static uint32_t frame_above(const struct encode *e, const struct node *node)
 	return node->parent == SETTLED_ROOT ? e->frame_count : e->s->nodes.data[node->parent].frame_at;
 }
 
-/* Which frames come below which, anywhere in the tree. */
+/* Writes for each frame the frames that come below it anywhere in the tree. */
 static int encode_calls(struct encode *e)
 {
 	const struct nodes_vec *nodes = &e->s->nodes;
@@ -166,7 +168,8 @@ static int encode_calls(struct encode *e)
 	if (rc < 0)
 		return rc;
 	for (size_t i = 1; i < nodes->count; i++)
-		calls->data[calls->count++] = (uint64_t)frame_above(e, &nodes->data[i]) << 32 | nodes->data[i].frame_at;
+		calls->data[calls->count++] =
+			(uint64_t)frame_above(e, &nodes->data[i]) << 32 | nodes->data[i].frame_at;
 	sort_once(calls);
 	for (uint32_t above = 0, at = 0; above <= e->frame_count; above++) {
 		uint32_t begin = at, before = above;
@@ -241,7 +244,8 @@ static int walk(struct settled *s, struct numbers_vec *order)
 	return rc;
 }
 
-/* Of a node: the place of its frame among those that come below that of its parent. */
+/* Encodes for each node the place of its frame among the frames that come below that of its parent.
+ */
 static int encode_nodes(struct encode *e)
 {
 	const struct nodes_vec *nodes = &e->s->nodes;
@@ -283,8 +287,9 @@ static bool is_leaf(const struct encode *e, uint32_t code)
 	const struct node *nodes = e->s->nodes.data;
 	uint32_t number = code - CHUNK_CODE_NODE;
 
-	return code >= CHUNK_CODE_NODE && (number + 1 == e->order.count || nodes[e->order.data[number + 1]].depth <=
-										   nodes[e->order.data[number]].depth);
+	return code >= CHUNK_CODE_NODE &&
+	       (number + 1 == e->order.count ||
+		nodes[e->order.data[number + 1]].depth <= nodes[e->order.data[number]].depth);
 }
 
 /* How many pairs have each user stack: of the leaves, few have none. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by settled.c (putting together), settled_encode.c and settled_decode.c: the format's columns, and what is collected. */
+/* Shared by settled.c (putting together), settled_encode.c and settled_decode.c: the format's
+ * columns, and what is collected. */
 #ifndef PROFD_RECORDING_SETTLED_INTERNAL_H
 #define PROFD_RECORDING_SETTLED_INTERNAL_H
 
@@ -8,7 +9,8 @@
 #include "agent/recording/settled.h"
 
 #define SETTLED_ROOT	 0u /* node */
-#define SETTLED_LOW_BITS 40 /* of a frame word: offset or address; above them module, kind and flags */
+#define SETTLED_LOW_BITS                                                                           \
+	40 /* of a frame word: offset or address; above them module, kind and flags */
 
 /* In the order of the file. */
 enum settled_column {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/recording/thread_lives.h"
 
-/* Readings must cover so much of a thread's time to stand for it: of a session that runs there are none of its end. */
+/* Readings must cover so much of a thread's time to stand for it: of a session that runs there are
+ * none of its end. */
 #define COVERED_MIN 0.9
 
 void thread_lives_deinit(struct thread_lives *lives)
@@ -11,7 +12,8 @@ void thread_lives_deinit(struct thread_lives *lives)
 	u64map_deinit(&lives->at);
 }
 
-bool thread_lives_find(const struct thread_lives *lives, uint32_t pid, uint32_t tid, size_t *ret_thread)
+bool thread_lives_find(const struct thread_lives *lives, uint32_t pid, uint32_t tid,
+		       size_t *ret_thread)
 {
 	uint64_t at;
 
@@ -32,8 +34,8 @@ static int add_thread(struct thread_lives *lives, uint32_t pid, uint32_t tid)
 	return rc;
 }
 
-int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, const struct thread_reading *reading,
-		      size_t *ret_thread)
+int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid,
+		      const struct thread_reading *reading, size_t *ret_thread)
 {
 	size_t thread = lives->newest.count;
 	struct thread_life *life;
@@ -65,7 +67,8 @@ int thread_lives_read(struct thread_lives *lives, uint32_t pid, uint32_t tid, co
 }
 
 /* 1: @ret holds something; 0: the life is outside; -1: the readings do not tell. */
-static int part_of(const struct thread_life *life, uint64_t from_ns, uint64_t to_ns, struct thread_part *ret)
+static int part_of(const struct thread_life *life, uint64_t from_ns, uint64_t to_ns,
+		   struct thread_part *ret)
 {
 	const struct thread_reading *last = &life->last;
 	struct thread_reading first = life->first;
@@ -93,13 +96,14 @@ static int part_of(const struct thread_life *life, uint64_t from_ns, uint64_t to
 	return (double)ret->between_ns < COVERED_MIN * (double)ret->span_ns ? -1 : 1;
 }
 
-bool thread_lives_span(const struct thread_lives *lives, size_t thread, uint64_t from_ns, uint64_t to_ns,
-		       thread_part_fn *add, void *ctx)
+bool thread_lives_span(const struct thread_lives *lives, size_t thread, uint64_t from_ns,
+		       uint64_t to_ns, thread_part_fn *add, void *ctx)
 {
 	struct thread_part part;
 	int rc = 0;
 
-	for (uint32_t at = lives->newest.data[thread]; at && rc >= 0; at = lives->lives.data[at - 1].next) {
+	for (uint32_t at = lives->newest.data[thread]; at && rc >= 0;
+	     at = lives->lives.data[at - 1].next) {
 		rc = part_of(&lives->lives.data[at - 1], from_ns, to_ns, &part);
 		if (rc > 0)
 			add(ctx, &part);

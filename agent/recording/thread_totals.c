@@ -6,7 +6,7 @@
 
 /* Exact samples and the kernel's sums differ by clocks and ticks, not by more. */
 #define DRIFT_MAX 0.05
-/* So many samples may be missing by chance where one was due. */
+/* The number of samples that may be missing by chance where one was due. */
 #define CHANCE_MAX 4
 
 struct class_sum {
@@ -103,7 +103,8 @@ void thread_totals_add(struct thread_totals *totals, uint32_t pid, uint32_t tid,
 /* Adds what the thread did in one life. */
 static void add_due(void *ctx, const struct thread_part *part)
 {
-	double cpu = (double)part->counts[THREAD_COUNT_CPU_NS], waits = (double)part->counts[THREAD_COUNT_WAITS_NS];
+	double cpu = (double)part->counts[THREAD_COUNT_CPU_NS],
+	       waits = (double)part->counts[THREAD_COUNT_WAITS_NS];
 	double spent = (double)part->span_ns;
 	/* a counter may be a tick behind at one end */
 	double scale = spent / fmax((double)part->between_ns, cpu + waits);
@@ -123,14 +124,17 @@ static void add_stolen(void *ctx, const struct thread_part *part)
 {
 	struct stolen *stolen = ctx;
 
-	stolen->ns += (double)part->counts[THREAD_COUNT_STOLEN_NS] * (double)part->span_ns / (double)part->between_ns;
+	stolen->ns += (double)part->counts[THREAD_COUNT_STOLEN_NS] * (double)part->span_ns /
+		      (double)part->between_ns;
 	stolen->blocks += (double)part->counts[THREAD_COUNT_BLOCKS];
 }
 
-/* Time that a thread did not have its CPU for is not time blocked. One that was not blocked once (nor all the time, in
- * which it would not have run) had its CPU for all the rest, of which the kernel has yet to count up to a tick: of one that
- * ends before its first tick nothing is counted. */
-static void settle_stolen(const struct thread_totals *totals, struct thread *thread, uint64_t from_ns, uint64_t to_ns)
+/* Time that a thread did not have its CPU for is not time blocked. One that was not blocked once
+ * (nor all the time, in which it would not have run) had its CPU for all the rest, of which the
+ * kernel has yet to count up to a tick: of one that ends before its first tick nothing is counted.
+ */
+static void settle_stolen(const struct thread_totals *totals, struct thread *thread,
+			  uint64_t from_ns, uint64_t to_ns)
 {
 	struct class_sum *sums = thread->classes, *blocked = &sums[THREAD_BLOCKED];
 	struct stolen stolen = { 0 };
@@ -147,8 +151,8 @@ static void settle_stolen(const struct thread_totals *totals, struct thread *thr
 	blocked->due_ns = 0;
 }
 
-/* The sampled part takes up what its number allows it to be off; what is left after that is either a
- * difference of clocks or chance, spread over all, or time that no sample saw. */
+/* The sampled part takes up what its number allows it to be off; what is left after that is either
+ * a difference of clocks or chance, spread over all, or time that no sample saw. */
 static void settle_class(struct class_sum *sum, double largest_ns)
 {
 	double all, spread;
@@ -171,7 +175,8 @@ static void settle_class(struct class_sum *sum, double largest_ns)
 	sum->rest_ns = sum->due_ns - all;
 }
 
-void thread_totals_settle(struct thread_totals *totals, uint64_t from_ns, uint64_t to_ns, bool on_cpu)
+void thread_totals_settle(struct thread_totals *totals, uint64_t from_ns, uint64_t to_ns,
+			  bool on_cpu)
 {
 	for (size_t i = 0; i < totals->threads.count; i++) {
 		struct thread *thread = &totals->threads.data[i];

@@ -13,7 +13,7 @@ bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample)
 		return false;
 	switch (type) {
 	case PROFILE_BLOCK:
-		return wait == PROF_WAIT_FUTEX || wait == PROF_WAIT_PIPE ||
+		return wait == PROF_WAIT_FUTEX || wait == PROF_WAIT_GIL || wait == PROF_WAIT_PIPE ||
 		       wait == PROF_WAIT_EPOLL || wait == PROF_WAIT_CHILD ||
 		       detail == PROF_DETAIL_SEMAPHORE;
 	case PROFILE_MUTEX:
@@ -23,6 +23,11 @@ bool wait_is_wanted(enum profile_type type, const struct feed_sample *sample)
 	default:
 		return false;
 	}
+}
+
+bool wait_is_gil(uint8_t state)
+{
+	return state == (PROF_OFF_BLOCKED << 4 | PROF_WAIT_GIL);
 }
 
 void wait_disk_parts(const struct feed_sample *sample, int64_t value, int64_t ret[WAIT_DISK_MAX])

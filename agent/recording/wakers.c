@@ -34,14 +34,13 @@ void wakers_sort(struct wakers *wakers)
 		      by_thread_and_time);
 }
 
-bool wakers_find(const struct wakers *wakers, uint32_t process, uint32_t tid, uint64_t from_ns,
-		 uint64_t to_ns, uint32_t *ret_pair)
+/* The index of the first one of a thread that is later than @time_ns, or of the next thread's. */
+static size_t first_after(const struct wakers *wakers, uint32_t process, uint32_t tid,
+			  uint64_t time_ns)
 {
-	const struct waking last = { .process = process, .tid = tid, .time_ns = to_ns };
+	const struct waking last = { .process = process, .tid = tid, .time_ns = time_ns };
 	size_t low = 0, high = wakers->wakings.count;
-	const struct waking *found;
 
-	/* the first one behind it */
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
@@ -50,11 +49,38 @@ bool wakers_find(const struct wakers *wakers, uint32_t process, uint32_t tid, ui
 		else
 			high = middle;
 	}
-	if (!low)
-		return false;
-	found = &wakers->wakings.data[low - 1];
-	if (found->process != process || found->tid != tid || found->time_ns < from_ns)
+	return low;
+}
+
+static const struct waking *waking_at(const struct wakers *wakers, size_t at, uint32_t process,
+				      uint32_t tid)
+{
+	const struct waking *found = at < wakers->wakings.count ? &wakers->wakings.data[at] : NULL;
+
+	return found && found->process == process && found->tid == tid ? found : NULL;
+}
+
+bool wakers_find(const struct wakers *wakers, uint32_t process, uint32_t tid, uint64_t from_ns,
+		 uint64_t to_ns, uint32_t *ret_pair)
+{
+	size_t after = first_after(wakers, process, tid, to_ns);
+	const struct waking *found = after ? waking_at(wakers, after - 1, process, tid) : NULL;
+
+	if (!found || found->time_ns < from_ns)
 		return false;
 	*ret_pair = found->pair;
 	return true;
+}
+
+const struct waking *wakers_find_release(const struct wakers *releases, uint32_t process,
+					 uint32_t holder, uint64_t from_ns, uint64_t to_ns)
+{
+	size_t after = first_after(releases, process, holder, to_ns);
+	const struct waking *found = waking_at(releases, after, process, holder);
+
+	/* It had the lock when the wait ended, by a time limit. */
+	if (found && found->since_ns <= to_ns)
+		return found;
+	found = after ? waking_at(releases, after - 1, process, holder) : NULL;
+	return found && found->time_ns >= from_ns ? found : NULL;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What outlives single sessions: baselines, continuous settings and the merged history they leave.
- * Same object, same locking and same errors as session.h. */
+/* Data that outlives single sessions: baselines, continuous settings and the merged history they
+ * leave. Same object, same locking and same errors as session.h. */
 #ifndef PROFD_SESSION_HISTORY_H
 #define PROFD_SESSION_HISTORY_H
+
+#include <string.h>
 
 #include "agent/session/session.h"
 
@@ -72,11 +74,38 @@ struct baseline_list {
 int sessions_baseline_list(struct sessions *s, const struct baseline_query *query,
 			   struct baseline_list *ret, struct err *err) must_use;
 void baseline_list_deinit(struct baseline_list *list);
+/* Leaves the first @count items, at least 1; the next page begins behind them. */
+void baseline_list_cut(struct baseline_list *list, uint32_t count);
+/* How long an answer may take for which many profiles are built: what is left is another page. */
+uint64_t sessions_build_budget_ns(const struct sessions *s);
 
 /* ---- continuous profiling -------------------------------------------------------------------- */
 
 #define CONTINUOUS_WATCH_SIZE	512
 #define CONTINUOUS_REFUSAL_SIZE 200
+
+/* How a webhook is told of findings. */
+enum watch_format { WATCH_PLAIN, WATCH_ALERTMANAGER, WATCH_CLOUDEVENTS, WATCH_FORMATS };
+
+/* The word of a format in the API and in stored data. */
+static inline const char *watch_format_word(enum watch_format format)
+{
+	static const char *const words[] = { "plain", "alertmanager", "cloudevents" };
+
+	return words[format];
+}
+
+/* False, and *@ret untouched, where @word is no format. */
+static inline bool watch_format_parse(const char *word, enum watch_format *ret)
+{
+	for (unsigned i = 0; i < WATCH_FORMATS; i++) {
+		if (strcmp(word, watch_format_word((enum watch_format)i)) != 0)
+			continue;
+		*ret = (enum watch_format)i;
+		return true;
+	}
+	return false;
+}
 
 struct continuous_setting {
 	char tenant[TENANT_NAME_SIZE];
@@ -87,6 +116,7 @@ struct continuous_setting {
 	bool enabled;
 	char watch_against[64];		 /* baseline id, previous-version, history; "" = no watch */
 	char watch_webhook[CONTINUOUS_WATCH_SIZE];
+	enum watch_format watch_format;
 };
 
 struct continuous_status {
@@ -124,14 +154,27 @@ void continuous_list_deinit(struct continuous_list *list);
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+/* Says whether the data of @service on @host are wanted. Pure; called with locks held. */
+typedef bool history_wants_fn(void *ctx, const char *service, const char *host);
+
 struct history_window {
 	const char *tenant;
 	const char *service;
 	enum profile_type type;
 	uint64_t from_ns, to_ns; /* realtime, to exclusive */
 	const char *host; /* whose data alone, "" = this host's, NULL = all hosts' */
-	bool timed; /* single samples at their own times, where this host keeps them for all of it; else sums of minutes */
+	bool timed; /* single samples at their own times, where this host keeps them for all of it;
+		       else sums of minutes */
+	bool raw; /* profiles with the interpreter's own frames */
+	history_wants_fn *wants; /* narrows @service and @host further; NULL = no */
+	void *wants_ctx;
 };
+
+static inline bool history_window_has(const struct history_window *window, const char *service,
+				      const char *host)
+{
+	return !window->wants || window->wants(window->wants_ctx, service, host);
+}
 
 /* Everything stored for the window as one profile: continuous data where there is some, else the
  * on-demand sessions that lie in it. UnknownService when the name is unknown to this tenant,
@@ -168,7 +211,83 @@ int sessions_points(struct sessions *s, const struct history_window *window, uin
 		    const char *function, struct history_points *ret, struct err *err) must_use;
 void history_points_deinit(struct history_points *points);
 
-/* ---- watch ------------------------------------------------------------------------------------- */
+/* ---- series ---------------------------------------------------------------------------------- */
+
+#define HISTORY_STEPS_MAX  11000u   /* of one series */
+#define HISTORY_SERIES_MAX 20000u   /* of one answer */
+#define HISTORY_CELLS_MAX  4000000u /* steps of all series together */
+
+struct history_series_query {
+	const char *tenant;
+	uint32_t types;		 /* bits 1 << enum profile_type; 0 = all */
+	uint64_t from_ns, to_ns; /* realtime, to exclusive */
+	uint64_t step_ns;	 /* width of a point; 0 = no points: which series there are */
+	history_wants_fn *wants; /* NULL = all */
+	void *wants_ctx;
+};
+/* Data of one profile type of one service on one host. */
+struct history_series {
+	char *service; /* owned */
+	char host[65];
+	enum profile_type type;
+	bool continuous; /* of minute buckets; else of sessions */
+	/* By step, owned; NULL without points. */
+	int64_t *values;   /* of the type's main value; of a level the mean of the step's sessions */
+	uint64_t *samples; /* events; of types with a count as first value that count */
+	bool *observed;	   /* steps with data, and those in which nothing was used */
+};
+struct history_series_list {
+	struct history_series *items; /* owned; by service, host and type */
+	size_t count;
+	size_t steps; /* of each series; the last may be shorter than the others */
+};
+/* All series with data in the time range, continuous ones where a service has any of the type, else
+ * on-demand sessions. The numbers are those of sessions_points(): minutes that begin in the range;
+ * a step that is no whole number of minutes gets its share of a minute. Words: InvalidParam,
+ * LimitReached, StoreUnavailable. */
+int sessions_series(struct sessions *s, const struct history_series_query *query,
+		    struct history_series_list *ret, struct err *err) must_use;
+void history_series_list_deinit(struct history_series_list *list);
+/* When the oldest and the newest data of @tenant were taken, realtime; 0 = there is none. */
+int sessions_history_range(struct sessions *s, const char *tenant, uint64_t *ret_oldest_ns,
+			   uint64_t *ret_newest_ns, struct err *err) must_use;
+
+/* ---- labels of services ---------------------------------------------------------------------- */
+
+/* Where a service runs. */
+enum service_label {
+	SERVICE_LABEL_UNIT,
+	SERVICE_LABEL_CONTAINER, /* the name that its runtime keeps, else its id */
+	SERVICE_LABEL_POD,
+	SERVICE_LABEL_NAMESPACE,
+	SERVICE_LABEL_WORKLOAD,
+	SERVICE_LABEL_IMAGE,
+	SERVICE_LABELS,
+};
+/* "unit", "container", … */
+const char *service_label_word(enum service_label label);
+
+struct service_labels {
+	char *service; /* owned */
+	char host[65];
+	char *values[SERVICE_LABELS]; /* owned, "" = none, or not the same of all its processes */
+	size_t order;		      /* private */
+};
+struct service_labels_list {
+	struct service_labels *items; /* owned; by service, then host */
+	size_t count;
+};
+/* The labels that each service of each host had last before @to_ns (realtime), also of services
+ * that run no more. A tenant that is limited to some processes gets only those of now. */
+int sessions_service_labels(struct sessions *s, const char *tenant, uint64_t to_ns,
+			    struct service_labels_list *ret, struct err *err) must_use;
+void service_labels_list_deinit(struct service_labels_list *list);
+/* "" = none. */
+const char *service_labels_find(const struct service_labels_list *list, const char *service,
+				const char *host, enum service_label label);
+
+/* ---- watch -------------------------------------------------------------------------------------
+ */
 
 /* Something that the watch of a continuous setting found to have changed. */
 struct finding_info {
@@ -203,12 +322,12 @@ int sessions_findings(struct sessions *s, const struct finding_query *query,
 		      struct finding_list *ret, struct err *err) must_use;
 void finding_list_deinit(struct finding_list *list);
 
-/* Checks what the watches of @tenant would check on the hour, now, for the hour that ended at @at_ns (realtime,
- * 0 = now; rounded down to the minute). @service: NULL = all. An hour less than half an hour after the one
- * checked last is passed over. *ret_checked: profiles that were judged. Words: UnknownService (no watch for
- * it), StoreUnavailable. */
-int sessions_watch_check(struct sessions *s, const char *tenant, const char *service, uint64_t at_ns,
-			 uint32_t *ret_checked, struct err *err) must_use;
+/* Checks what the watches of @tenant would check on the hour, now, for the hour that ended at
+ * @at_ns (realtime, 0 = now; rounded down to the minute). @service: NULL = all. An hour less than
+ * half an hour after the one checked last is passed over. *ret_checked: profiles that were judged.
+ * Words: UnknownService (no watch for it), StoreUnavailable. */
+int sessions_watch_check(struct sessions *s, const char *tenant, const char *service,
+			 uint64_t at_ns, uint32_t *ret_checked, struct err *err) must_use;
 
 /* A program of a service runs from another build since then. */
 struct deployment_info {

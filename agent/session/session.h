@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and services as the API sees them: start, follow, read, list, stop, delete. One object,
- * struct sessions, owns the running sessions, the service table and the store connection; every
+ * struct sessions, owns the running sessions, the service table and the store connection. Every
  * function here takes its lock itself and may be called from any HTTP thread. Nothing here knows
  * HTTP.
  *
@@ -21,6 +21,7 @@ struct sessions;
 
 #define SESSION_ID_SIZE 32 /* "sess-" + 26 + NUL, or "bl-" + 26 + NUL */
 #define SERVICE_NAME_SIZE 256
+#define SERVICE_CONTAINER_SIZE 96 /* 64 digits, with "user@UID/" before them where it is a user's */
 #define SELECTOR_TEXT_SIZE 320
 #define TENANT_NAME_SIZE 65
 #define SESSION_LABELS_MAX 32
@@ -37,8 +38,8 @@ struct session_request {
 	const char *tenant;
 	const char *service;	  /* name or alias, as asked */
 	enum profile_type type;
-	uint32_t duration_s;	  /* 1…3600, checked by the caller's parser and again here; goroutine also 0:
-				   * at once */
+	uint32_t duration_s;	  /* 1 to 3600, checked by the caller's parser and again here; goroutine
+				   * also 0: at once */
 	uint32_t rate_hz;	  /* 1…1000 */
 	uint32_t wait_s;	  /* 0 = the service must run now */
 	bool kernel_locks;	  /* mutex: those of the kernel too */
@@ -63,7 +64,7 @@ struct session_info {
 	char id[SESSION_ID_SIZE];
 	char tenant[TENANT_NAME_SIZE];
 	char service[SERVICE_NAME_SIZE];  /* "host" for the whole host */
-	char selector[SELECTOR_TEXT_SIZE]; /* what is followed, canonical: service:NAME, pid:N, host, … */
+	char selector[SELECTOR_TEXT_SIZE]; /* what is followed, canonical: service:NAME, pid:N, host */
 	char host[65];
 	enum profile_type type;
 	enum profile_source source; /* known when it has begun */
@@ -91,9 +92,10 @@ struct session_info {
 void session_info_deinit(struct session_info *info);
 /* Seconds until a running session should be done, at least 1: when it is worth asking again. */
 unsigned session_left_s(const struct session_info *info);
-/* Sums as the session's @profile has them: of off-CPU types what was taken is not what it stands for, as each
- * thread's time is known exactly; of mutexes not every wait that was taken is one for a lock; what a native heap was
- * estimated to hold was fitted into what it holds. The record has them some moments after the session's end. */
+/* Replaces the sums by those of the session's @profile. They differ for three kinds of types.
+ * Samples of off-CPU types were scaled, as each thread's time is known exactly. Not every sampled
+ * wait of mutex is one for a lock. Estimates of a native heap were fitted into its size. The record
+ * has them some moments after the session's end. */
 void session_info_settle(struct session_info *info, const struct profile *profile);
 
 /* Starts a session. Fills @ret (also with the running session's id on AlreadyRunning). Words:
@@ -109,8 +111,13 @@ int sessions_get(struct sessions *s, const char *tenant, const char *id, struct 
  * Words: SessionFailed, UnknownSession, UnknownBaseline. */
 int sessions_profile(struct sessions *s, const char *tenant, const char *id, struct profile **ret,
 		     struct err *err) must_use;
-/* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes, whichever host took it. Words:
- * UnknownSession; NotFinished when it runs on another host, which alone can stop it. */
+/* Likewise with the interpreter's own frames, which sessions_profile() leaves out
+ * (agent/profile/profile_fold.h). */
+int sessions_profile_raw(struct sessions *s, const char *tenant, const char *id,
+			 struct profile **ret, struct err *err) must_use;
+/* Running: stops early, keeps the data (*ret_stopped = true). Finished: deletes, whichever host
+ * took it. Words: UnknownSession; NotFinished when it runs on another host, which alone can stop
+ * it. */
 int sessions_delete(struct sessions *s, const char *tenant, const char *id, bool *ret_stopped,
 		    struct err *err) must_use;
 /* Waits until the session is no longer running, at most @timeout_ns. -ETIMEDOUT. */
@@ -140,8 +147,8 @@ struct session_list {
 int sessions_list(struct sessions *s, const struct session_query *query, struct session_list *ret,
 		  struct err *err) must_use;
 /* The same without the spans of continuous profiling. */
-int sessions_list_on_demand(struct sessions *s, const struct session_query *query, struct session_list *ret,
-			    struct err *err) must_use;
+int sessions_list_on_demand(struct sessions *s, const struct session_query *query,
+			    struct session_list *ret, struct err *err) must_use;
 void session_list_deinit(struct session_list *list);
 
 /* ---- services -------------------------------------------------------------------------------- */
@@ -164,7 +171,9 @@ struct service_info {
 	char source[24]; /* config, otel, env, kubernetes, container, unit, exe, kernel */
 	bool inferred;
 	char runtime[16]; /* native, go, jvm, cpython, node, kernel */
-	char container_id[65];
+	char container_id[SERVICE_CONTAINER_SIZE];
+	/* names that the container's runtime keeps; "" = none */
+	char container[128], image[256], pod[254], namespace[64], workload[254];
 	char unit[256];
 	double cpus; /* used now */
 	struct service_type_state types[PROFILE_TYPE_MAX];
@@ -180,11 +189,12 @@ struct service_list {
 int sessions_services(struct sessions *s, const char *tenant, struct service_list *ret,
 		      struct err *err) must_use;
 void service_list_deinit(struct service_list *list);
-/* What the store calls a service: an alias means the service whose processes it means now, if there are any; other texts stay.
- * @service has less than SERVICE_NAME_SIZE bytes. */
-void sessions_service_name(struct sessions *s, const char *tenant, const char *service, char ret[SERVICE_NAME_SIZE]);
-/* A name that no process has now is known while the store has a session, baseline or continuous setting of it:
- * 1 = so it is, 0 = not. */
+/* The name by which the store knows a service. An alias means the service whose processes it means
+ * now, if there are any; other texts stay. @service has less than SERVICE_NAME_SIZE bytes. */
+void sessions_service_name(struct sessions *s, const char *tenant, const char *service,
+			   char ret[SERVICE_NAME_SIZE]);
+/* A name that no process has now is known while the store has a session, baseline or continuous
+ * setting of it: 1 = so it is, 0 = not. */
 int sessions_service_is_stored(struct sessions *s, const char *tenant, const char *service,
 			       struct err *err) must_use;
 
@@ -195,15 +205,16 @@ struct sampling_state {
 	uint64_t off_since_ns; /* realtime, 0 = enabled */
 	uint32_t ended;	       /* sessions that this call ended */
 };
-/* Off: ends all sessions of all tenants with what they have, pauses continuous profiling and refuses new
- * sessions; durable. Takes effect also when it could not be stored (-ENOSPC and so on in that case). */
+/* Off: ends all sessions of all tenants with what they have, pauses continuous profiling and
+ * refuses new sessions; durable. Takes effect also when it could not be stored (-ENOSPC and so on
+ * in that case). */
 int sessions_sampling_set(struct sessions *s, bool enabled, struct sampling_state *ret,
 			  struct err *err) must_use;
 void sessions_sampling_get(struct sessions *s, struct sampling_state *ret);
 
 /* ---- health ---------------------------------------------------------------------------------- */
 
-#define SESSIONS_PROGRAMS 7 /* kinds of BPF programs whose time is known */
+#define SESSIONS_PROGRAMS 8 /* kinds of BPF programs whose time is known */
 
 struct sessions_health {
 	bool store_ok;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What nobody sees any more is removed from the server's disk. Marking it as gone was one row; removing it rewrites what lies beside it, so
- * that is done seldom, for all hosts in one statement, and only where it is a good part of the table or of the day. Each statement names
- * hosts and the numbers up to which rows were seen to be gone: what arrives meanwhile is never hit. Whoever comes first does it. */
+/* Removes rows that nobody sees any more from the server's disk. Marking them as gone was one row.
+ * Removing rewrites the rows beside them, so it is done seldom, for all hosts in one statement, and
+ * only where the gone rows are a good part of the table or of the day. Each statement names hosts
+ * and the numbers up to which rows were seen to be gone: rows that arrive meanwhile are never hit.
+ * Partitions of days that are over for every host are dropped as a whole. Each hour one of the
+ * hosts that write is elected to do all of this. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,14 +12,17 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/store/clickhouse.h"
+#include "agent/store/clickhouse_history.h"
 
 #define EVERY_NS      (3600 * NS_PER_S)
-#define CONDITIONS    500  /* of one statement */
+#define CONDITIONS    1000 /* of one statement: ClickHouse allows 50,000 AST elements */
+#define IDS	      3000 /* likewise, of sessions */
 #define SHARE	      5	   /* chunks and hours: a fifth is gone */
-#define MINUTES_SHARE 1000 /* a host whose minutes are less of a day's waits for the day to be dropped */
-#define SETTLED_NS    (3 * 3600 * NS_PER_S) /* after midnight: most hosts have rolled up their day */
+#define SETTLED_NS    (3 * 3600 * NS_PER_S) /* after midnight: most hosts have rolled up by then */
 #define DAY_NS	      (86400 * NS_PER_S)
-#define KEPT_NS	      (30 * DAY_NS) /* what says that something is gone: what an older journal sends again stays gone */
+#define KEPT_NS                                                                                    \
+	(30 * DAY_NS) /* what says that something is gone: what an older journal sends again stays \
+			 gone */
 #define MARKERS_MIN   50
 
 struct condition {
@@ -60,7 +66,8 @@ static bool is_busy(struct clickhouse *ch, const char *table)
 	char sql[256];
 
 	(void)snprintf(sql, sizeof(sql),
-		       "SELECT " ROW_MARK ", toUInt64(count()) FROM system.mutations WHERE database = currentDatabase() AND table = '%s' AND "
+		       "SELECT " ROW_MARK ", toUInt64(count()) FROM system.mutations WHERE "
+					  "database = currentDatabase() AND table = '%s' AND "
 		       "is_done = 0 FORMAT RowBinary",
 		       table);
 	return ask_number(ch, sql, &running) < 0 || running;
@@ -78,7 +85,7 @@ static void rewrite(struct clickhouse *ch, struct buf *sql)
 		log_warn("old rows stay where they are: %s", why.text);
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------ */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 static int read_gone(struct bytes *in, struct condition *ret)
 {
@@ -102,12 +109,18 @@ static void clean_chunks(struct clickhouse *ch)
 	struct bytes in;
 	unsigned count = 0;
 
-	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", " ROW_TEXT("id") ", max(op), toUInt64(sum(size)) FROM "
-		   "(SELECT host, id, op, size FROM chunks) ANY LEFT JOIN (SELECT host, id, max(op) AS gone FROM chunks WHERE kind = 0 GROUP BY host, "
-		   "id) USING (host, id) WHERE op < gone GROUP BY host, id ORDER BY max(op) LIMIT %d FORMAT RowBinary",
-		   CONDITIONS);
-	if (is_busy(ch, "chunks") || ask_number(ch, "SELECT " ROW_MARK ", toUInt64(sum(size)) FROM chunks FORMAT RowBinary", &all) < 0 ||
+	buf_printf(
+		&sql,
+		"SELECT " ROW_MARK ", " ROW_TEXT("host") ", " ROW_TEXT(
+			"id") ", max(op), toUInt64(sum(size)) FROM "
+			      "(SELECT host, id, op, size FROM chunks) AS rows ANY LEFT JOIN (SELECT host, "
+			      "id, max(op) AS gone FROM chunks WHERE kind = 0 GROUP BY host, "
+			      "id) AS marks USING (host, id) WHERE op < gone GROUP BY host, id ORDER BY "
+			      "sum(size) DESC LIMIT %d FORMAT RowBinary",
+		IDS);
+	if (is_busy(ch, "chunks") ||
+	    ask_number(ch, "SELECT " ROW_MARK ", toUInt64(sum(size)) FROM chunks FORMAT RowBinary",
+		       &all) < 0 ||
 	    sql.error || ask(ch, sql.data, &answer) < 0)
 		return;
 	buf_add_str(&found, "ALTER TABLE chunks DELETE WHERE ");
@@ -119,13 +132,57 @@ static void clean_chunks(struct clickhouse *ch)
 		buf_add_char(&found, ')');
 		gone += one.gone;
 	}
-	if (count < CONDITIONS)
+	if (count < IDS)
 		buf_printf(&found, " OR (kind = 0 AND op < %llu)", (unsigned long long)old);
 	if (count && gone * SHARE >= all)
 		rewrite(ch, &found);
 }
 
-/* ---- days that were dropped ------------------------------------------------------------------------ */
+/* ---- days that are over ---------------------------------------------------------------------- */
+
+/* By the server's clock. */
+#define OVER "day + retention + 1 < intDiv(toUnixTimestamp(now()), 86400)"
+
+/* Asks for days with @rest and drops their partitions of @table. A day is over when its retention
+ * has ended the day before yesterday and every host that wrote to it has dropped it. Rows that
+ * arrive later are of a day that their own host drops again. @by_retention: partitions are those of
+ * a day and a retention. */
+static void drop_partitions(struct clickhouse *ch, const char *table, bool by_retention,
+			    const char *rest)
+{
+	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
+	uint64_t row[2];
+	struct bytes in;
+
+	buf_printf(&sql,
+		   "SELECT " ROW_MARK ", toUInt64(day), toUInt64(%s) FROM "
+		   "(" CLICKHOUSE_NEWEST(" ") ") AS newest %s LIMIT %d FORMAT RowBinary",
+		   by_retention ? "retention" : "0", rest, CONDITIONS);
+	if (sql.error || ask(ch, sql.data, &answer) < 0)
+		return;
+	for (in = bytes_of(answer.data, answer.len); row_read_numbers(&in, row, 2) > 0;) {
+		cleanup_buf struct buf drop = { 0 };
+
+		buf_printf(&drop, "ALTER TABLE %s DROP PARTITION ", table);
+		buf_printf(&drop, by_retention ? "(%llu, %llu)" : "%llu", (unsigned long long)row[0],
+			   (unsigned long long)row[1]);
+		rewrite(ch, &drop);
+	}
+}
+
+/* Hours last: their markers say that minutes are gone. */
+static void drop_days(struct clickhouse *ch)
+{
+	drop_partitions(ch, "minutes", false,
+			"WHERE day IN (SELECT DISTINCT day FROM minutes) GROUP BY day "
+			"HAVING countIf(g < l) = 0 AND countIf(NOT (" OVER ")) = 0");
+	drop_partitions(ch, "hours", true,
+			"WHERE (day, retention) IN (SELECT DISTINCT day, retention FROM hours) AND "
+			"(day, retention) NOT IN (SELECT DISTINCT day, retention FROM minutes) "
+			"GROUP BY day, retention HAVING countIf(g < l) = 0 AND " OVER);
+}
+
+/* ---- days that were dropped ------------------------------------------------------------------ */
 
 static int read_day(struct bytes *in, struct condition *ret)
 {
@@ -144,9 +201,25 @@ static int read_day(struct bytes *in, struct condition *ret)
 
 static void add_day(struct buf *sql, const struct condition *one, bool first)
 {
-	buf_printf(sql, "%s(day = %llu AND retention = %llu AND ", first ? "" : " OR ", (unsigned long long)one->day,
-		   (unsigned long long)one->retention);
+	buf_printf(sql, "%s(day = %llu AND retention = %llu AND ", first ? "" : " OR ",
+		   (unsigned long long)one->day, (unsigned long long)one->retention);
 	add_host(sql, one->host, one->op);
+}
+
+/* Whether the rows that are gone, of all hosts together, are a good part of @day. */
+static bool is_worth_it(const struct buf *answer, uint64_t day)
+{
+	struct bytes in = bytes_of(answer->data, answer->len);
+	struct condition one = { 0 };
+	uint64_t gone = 0, all = 0;
+
+	while (read_day(&in, &one) > 0) {
+		if (one.day != day)
+			continue;
+		gone += one.gone;
+		all = one.all;
+	}
+	return gone && gone * SHARE >= all;
 }
 
 /* @table: `hours`, whose marker stays, or `minutes`. */
@@ -158,19 +231,28 @@ static void clean_dropped(struct clickhouse *ch, const char *table)
 	unsigned count = 0;
 
 	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(o), toUInt64(n), toUInt64(total) FROM (SELECT host, day, "
-		   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, day, retention, op, size FROM %s WHERE row != 1) "
-		   "ANY INNER JOIN (SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1 GROUP BY host, day, retention) "
-		   "USING (host, day, retention) WHERE op <= gone GROUP BY host, day, retention) "
-		   "ANY INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP BY day) USING (day) "
-		   "WHERE n * %d >= total LIMIT %d FORMAT RowBinary",
-		   table, table, SHARE, CONDITIONS);
+		   "SELECT " ROW_MARK ", " ROW_TEXT(
+			   "host") ", day, retention, toUInt64(o), toUInt64(n), toUInt64(total) "
+				   "FROM (SELECT host, day, "
+				   "retention, max(gone) AS o, sum(size) AS n FROM (SELECT host, "
+				   "day, retention, op, size FROM %s WHERE row != 1) "
+				   "AS rows ALL INNER JOIN (SELECT host, day, retention, max(op) AS gone "
+				   "FROM hours WHERE row = 1 GROUP BY host, day, retention) "
+				   "AS marks USING (host, day, retention) WHERE op <= gone GROUP BY host, "
+				   "day, retention) AS gones "
+				   "ALL INNER JOIN (SELECT day, sum(size) AS total FROM %s GROUP "
+				   "BY day) AS totals USING (day) "
+				   "ORDER BY n DESC LIMIT %d FORMAT RowBinary",
+		   table, table, CONDITIONS);
 	if (is_busy(ch, table) || sql.error || ask(ch, sql.data, &answer) < 0)
 		return;
 	buf_printf(&found, "ALTER TABLE %s DELETE WHERE ", table);
-	for (in = bytes_of(answer.data, answer.len); read_day(&in, &one) > 0; count++) {
+	for (in = bytes_of(answer.data, answer.len); read_day(&in, &one) > 0;) {
+		if (!is_worth_it(&answer, one.day))
+			continue;
 		add_day(&found, &one, count == 0);
 		buf_add_str(&found, " AND row != 1)");
+		count++;
 	}
 	if (count)
 		rewrite(ch, &found);
@@ -185,13 +267,19 @@ static void clean_markers(struct clickhouse *ch)
 	struct bytes in;
 	unsigned count = 0;
 
-	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(gone), toUInt64(0), toUInt64(0) FROM (SELECT host, day, "
-		   "retention, max(op) AS gone FROM hours WHERE row = 1 AND op < %llu GROUP BY host, day, retention) ANY LEFT JOIN (SELECT host, "
-		   "day, retention, toUInt64(count()) AS beside FROM (SELECT host, day, retention FROM hours WHERE row != 1 UNION ALL SELECT host, "
-		   "day, retention FROM minutes) GROUP BY host, day, retention) USING (host, day, retention) WHERE beside = 0 LIMIT %d "
-		   "FORMAT RowBinary",
-		   (unsigned long long)old, CONDITIONS);
+	buf_printf(
+		&sql,
+		"SELECT " ROW_MARK ", " ROW_TEXT(
+			"host") ", day, retention, toUInt64(gone), toUInt64(0), toUInt64(0) FROM "
+				"(SELECT host, day, "
+				"retention, max(op) AS gone FROM hours WHERE row = 1 AND op < %llu "
+				"GROUP BY host, day, retention) AS marks ANY LEFT JOIN (SELECT host, "
+				"day, retention, toUInt64(count()) AS beside FROM (SELECT host, "
+				"day, retention FROM hours WHERE row != 1 UNION ALL SELECT host, "
+				"day, retention FROM minutes) GROUP BY host, day, retention) AS others USING "
+				"(host, day, retention) WHERE beside = 0 LIMIT %d "
+				"FORMAT RowBinary",
+		(unsigned long long)old, CONDITIONS);
 	if (is_busy(ch, "hours") || sql.error || ask(ch, sql.data, &answer) < 0)
 		return;
 	buf_add_str(&found, "ALTER TABLE hours DELETE WHERE ");
@@ -204,20 +292,26 @@ static void clean_markers(struct clickhouse *ch)
 		rewrite(ch, &found);
 }
 
-/* ---- minutes that were rolled up ------------------------------------------------------------------- */
+/* ---- minutes that were rolled up ------------------------------------------------------------- */
 
-/* Of a host's day: the number before which no piece of the dictionary that was appended is alive: that of the last roll that
- * kept none but what rolls had made, as long as all did so or kept everything. */
+/* For a host's day: the number before which no appended piece of the dictionary is alive. It is
+ * that of the last roll that kept only pieces made by rolls, as long as all rolls did so or kept
+ * everything. */
 static uint64_t dead_pieces_end(struct clickhouse *ch, const struct condition *one)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 	uint64_t live = 0, end = 0, row[3]; /* kind, kept, number */
 	struct bytes in;
 
-	buf_add_str(&sql, "SELECT " ROW_MARK ", toUInt64(row), toUInt64(kept), op FROM hours WHERE row IN (3, 4) AND host = ");
+	buf_add_str(
+		&sql,
+		"SELECT " ROW_MARK
+		", toUInt64(row), toUInt64(kept), op FROM hours WHERE row IN (3, 4) AND host = ");
 	sql_text(&sql, one->host);
-	buf_printf(&sql, " AND day = %llu AND retention = %llu ORDER BY op, seq LIMIT 1 BY op, seq FORMAT RowBinary",
-		   (unsigned long long)one->day, (unsigned long long)one->retention);
+	buf_printf(
+		&sql,
+		" AND day = %llu AND retention = %llu ORDER BY op, seq LIMIT 1 BY op, seq FORMAT RowBinary",
+		(unsigned long long)one->day, (unsigned long long)one->retention);
 	if (sql.error || ask(ch, sql.data, &answer) < 0)
 		return 0;
 	in = bytes_of(answer.data, answer.len);
@@ -232,7 +326,8 @@ static uint64_t dead_pieces_end(struct clickhouse *ch, const struct condition *o
 	return end;
 }
 
-/* Of hosts' days of which every minute is rolled up; the last position stays. */
+/* Removes the minutes of hosts' days of which every minute is rolled up; the last position stays.
+ */
 static void clean_minutes(struct clickhouse *ch)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, found = { 0 };
@@ -242,21 +337,29 @@ static void clean_minutes(struct clickhouse *ch)
 	unsigned count = 0;
 
 	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(last), toUInt64(n), toUInt64(total) FROM (SELECT host, day, "
-		   "retention, max(op) AS last, sum(size) AS n, countIf(op > rolled) AS others FROM (SELECT host, day, "
-		   "retention, intDiv(ts, 3600) AS h, op, size FROM minutes WHERE row = 6 AND day < %llu) ANY LEFT JOIN (SELECT host, day, "
-		   "retention, intDiv(ts, 3600) AS h, max(op) AS rolled FROM hours WHERE row = 3 AND day < %llu GROUP BY host, day, retention, h) "
-		   "USING (host, day, retention, h) GROUP BY host, day, retention) ANY INNER JOIN (SELECT day, sum(size) AS total FROM minutes "
-		   "GROUP BY day) USING (day) WHERE others = 0 FORMAT RowBinary",
+		   "SELECT " ROW_MARK ", " ROW_TEXT(
+			   "host") ", day, retention, toUInt64(last), toUInt64(n), toUInt64(total) "
+				   "FROM (SELECT host, day, "
+				   "retention, max(op) AS last, sum(size) AS n, countIf(op > "
+				   "rolled) AS others FROM (SELECT host, day, "
+				   "retention, intDiv(ts, 3600) AS h, op, size FROM minutes WHERE "
+				   "row = 6 AND day < %llu) AS rows ANY LEFT JOIN (SELECT host, day, "
+				   "retention, intDiv(ts, 3600) AS h, max(op) AS rolled FROM hours "
+				   "WHERE row = 3 AND day < %llu GROUP BY host, day, retention, h) "
+				   "AS rolls USING (host, day, retention, h) GROUP BY host, day, retention) "
+				   "AS rolled_days ALL INNER JOIN (SELECT day, sum(size) AS total FROM minutes "
+				   "GROUP BY day) AS totals USING (day) WHERE others = 0 FORMAT RowBinary",
 		   (unsigned long long)today, (unsigned long long)today);
 	if (is_busy(ch, "minutes") || sql.error || ask(ch, sql.data, &answer) < 0)
 		return;
 	buf_add_str(&found, "ALTER TABLE minutes DELETE WHERE ");
 	for (in = bytes_of(answer.data, answer.len); count < CONDITIONS && read_day(&in, &one) > 0;) {
-		if (one.gone * MINUTES_SHARE < one.all)
+		if (!is_worth_it(&answer, one.day))
 			continue;
 		add_day(&found, &one, count == 0);
-		buf_printf(&found, " AND (row = 6 OR (row = 7 AND op < %llu) OR (row = 4 AND op < %llu)))", (unsigned long long)one.op,
+		buf_printf(&found,
+			   " AND (row = 6 OR (row = 7 AND op < %llu) OR (row = 4 AND op < %llu)))",
+			   (unsigned long long)one.op,
 			   (unsigned long long)dead_pieces_end(ch, &one));
 		count++;
 	}
@@ -264,15 +367,46 @@ static void clean_minutes(struct clickhouse *ch)
 		rewrite(ch, &found);
 }
 
-/* ---- when ---------------------------------------------------------------------------------------- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 void clickhouse_clean_now(struct clickhouse *ch)
 {
+	drop_days(ch);
 	clean_minutes(ch);
 	clean_dropped(ch, "minutes");
 	clean_dropped(ch, "hours");
 	clean_markers(ch);
 	clean_chunks(ch);
+}
+
+/* Hosts that wrote yesterday or today take part. The hour chooses, so that a host which has ended
+ * meanwhile costs one hour. Servers without data of their own clean only where nobody writes. */
+bool clickhouse_clean_is_elected(struct clickhouse *ch, uint64_t hour)
+{
+	static const char sql[] = "SELECT " ROW_MARK ", " ROW_TEXT("host") " FROM days WHERE day + 1 >= "
+				  "intDiv(toUnixTimestamp(now()), 86400) AND dropped = 0 GROUP BY host "
+				  "FORMAT RowBinary";
+	cleanup_buf struct buf answer = { 0 };
+	uint64_t best = 0;
+	bool any = false, own = false;
+	struct bytes in;
+
+	if (ask(ch, sql, &answer) < 0)
+		return false;
+	for (in = bytes_of(answer.data, answer.len); row_begin(&in) > 0 && !in.failed;) {
+		const char *host = row_text(&in);
+		const uint64_t rank = in.failed ? 0
+						: hash_combine(hash_bytes(host, strlen(host), 2), hour);
+
+		if (in.failed)
+			return false;
+		if (any && rank < best)
+			continue;
+		any = true;
+		best = rank;
+		own = strcmp(host, ch->host) == 0;
+	}
+	return own || !any;
 }
 
 void clickhouse_clean(void *ctx)
@@ -286,5 +420,6 @@ void clickhouse_clean(void *ctx)
 	if (now < ch->clean_next_ns)
 		return;
 	ch->clean_next_ns = now + EVERY_NS;
-	clickhouse_clean_now(ch);
+	if (clickhouse_clean_is_elected(ch, clock_realtime_ns() / EVERY_NS))
+		clickhouse_clean_now(ch);
 }

@@ -5,112 +5,15 @@
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/store/clickhouse.h"
+#include "agent/store/clickhouse_schema.h"
 #include "agent/store/folder.h"
 #include "agent/store/store_engine.h"
 
-#define MEASURED_NS (10 * NS_PER_S) /* how old a figure of its bytes may be */
-
-/* ---- for the other files ------------------------------------------------------------------------- */
-
-int clickhouse_ask(struct clickhouse *ch, struct buf *sql, struct buf *answer, struct err *err)
-{
-	struct clickhouse_request request = { 0 };
-	int rc = clickhouse_sender_wait(&ch->sender, err);
-
-	if (rc < 0)
-		return rc;
-	buf_add_char(sql, '\0');
-	if (sql->error)
-		return err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
-	request.sql = sql->data;
-	return clickhouse_http_do(ch->http, &request, answer, NULL, err);
-}
-
-int clickhouse_no_answer(struct clickhouse *ch, struct err *err)
-{
-	return err_set(err, EIO, "StoreUnavailable", NULL, "what ClickHouse at %s answers is not what was asked for: see what answers there",
-		       ch->url.where);
-}
-
-int clickhouse_write(struct clickhouse *ch, uint32_t table, uint64_t number, uint64_t partition, const struct buf *body, bool urgent,
-		     struct err *err)
-{
-	const struct journal_op op = { table, number, partition, body->data, body->len };
-	int rc;
-
-	if (body->error || body->len > CLICKHOUSE_BODY_MAX) {
-		journal_give_up(ch->journal);
-		return body->error ? err_set(err, -body->error, NULL, NULL, "no memory to store")
-				   : err_set(err, E2BIG, "StoreUnavailable", NULL, "too much to be stored in one step");
-	}
-	rc = journal_write(ch->journal, &op, urgent, err);
-	if (rc == 0)
-		atomic_fetch_add(&ch->added_bytes, body->len);
-	return rc;
-}
-
-/* ---- sizes --------------------------------------------------------------------------------------- */
-
-/* What was written since does not count twice: it is on the server when it answers. */
-static int measure(struct clickhouse *ch, uint64_t *ret)
-{
-	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, host = { 0 };
-	struct bytes in;
-	int rc;
-
-	sql_text(&host, ch->host);
-	if (host.error)
-		return host.error;
-	buf_printf(&sql, "SELECT " ROW_MARK ", toUInt64(sum(n)) FROM (SELECT sum(size) AS n FROM records FINAL WHERE host = %s AND gone = 0",
-		   host.data);
-	buf_printf(&sql,
-		   " UNION ALL SELECT sum(size) AS n FROM (SELECT id, op, size FROM chunks WHERE host = %s) ANY LEFT JOIN (SELECT id, max(op) AS "
-		   "gone FROM chunks WHERE host = %s AND kind = 0 GROUP BY id) USING (id) WHERE op > gone",
-		   host.data, host.data);
-	buf_printf(&sql,
-		   " UNION ALL SELECT sum(size) AS n FROM (SELECT day, retention, op, size FROM minutes WHERE host = %s UNION ALL "
-		   "SELECT day, retention, op, size FROM hours WHERE host = %s) ANY LEFT JOIN (SELECT day, retention, max(op) AS gone FROM "
-		   "hours WHERE host = %s AND row = 1 GROUP BY day, retention) USING (day, retention) WHERE op > gone) FORMAT RowBinary",
-		   host.data, host.data, host.data);
-	rc = clickhouse_ask(ch, &sql, &answer, NULL);
-	if (rc < 0)
-		return rc;
-	in = bytes_of(answer.data, answer.len);
-	return row_read_numbers(&in, ret, 1) == 1 ? 0 : -EIO;
-}
-
-static uint64_t known_bytes(struct clickhouse *ch)
-{
-	return atomic_load(&ch->measured_bytes) + atomic_load(&ch->added_bytes);
-}
-
-/* Its own on the server: as of @max_age_ns ago at most and without what went since, where the server answers; plus what was written
- * since. While one thread asks, others take what is known. */
-static uint64_t own_bytes(struct clickhouse *ch, uint64_t max_age_ns)
-{
-	uint64_t added, measured;
-
-	if (pthread_mutex_trylock(&ch->bytes_lock) != 0)
-		return known_bytes(ch);
-	added = atomic_load(&ch->added_bytes);
-	if (clock_monotonic_ns() - ch->measured_ns >= max_age_ns || atomic_load(&ch->shrunk)) {
-		bool shrunk = atomic_exchange(&ch->shrunk, false);
-
-		if (measure(ch, &measured) == 0) {
-			atomic_store(&ch->measured_bytes, measured);
-			atomic_fetch_sub(&ch->added_bytes, added);
-		} else if (shrunk) {
-			atomic_store(&ch->shrunk, true);
-		}
-		ch->measured_ns = clock_monotonic_ns();
-	}
-	(void)pthread_mutex_unlock(&ch->bytes_lock);
-	return known_bytes(ch);
-}
+#define MEASURED_NS (600 * NS_PER_S) /* how old a measurement of its own bytes may be */
 
 static uint64_t engine_bytes(void *ctx)
 {
-	return own_bytes(ctx, MEASURED_NS);
+	return clickhouse_bytes(ctx, MEASURED_NS);
 }
 
 static uint64_t waiting_bytes(void *ctx)
@@ -118,17 +21,6 @@ static uint64_t waiting_bytes(void *ctx)
 	struct clickhouse *ch = ctx;
 
 	return journal_waiting(ch->journal);
-}
-
-int clickhouse_check_room(struct clickhouse *ch, uint64_t len, struct err *err)
-{
-	uint64_t budget = atomic_load(&ch->budget_bytes);
-
-	/* The server is only asked when something went and the room is needed. */
-	if (!budget || known_bytes(ch) + len <= budget || own_bytes(ch, UINT64_MAX) + len <= budget)
-		return 0;
-	return err_set(err, ENOSPC, "StoreUnavailable", NULL,
-		       "the store's budget is full: delete something of this host or raise [store] disk_budget");
 }
 
 static void set_budget(void *ctx, uint64_t budget_bytes)
@@ -143,7 +35,8 @@ static int backup(void *ctx, int *ret_fd, uint64_t *ret_bytes, struct err *err)
 	struct clickhouse *ch = ctx;
 
 	(void)ret_fd, (void)ret_bytes;
-	return err_set(err, ENOTSUP, "StoreUnavailable", NULL, "the data is kept by ClickHouse at %s: back up its database %s there",
+	return err_set(err, ENOTSUP, "StoreUnavailable", NULL,
+		       "the data is kept by ClickHouse at %s: back up its database %s there",
 		       ch->url.where, ch->url.database);
 }
 
@@ -152,7 +45,7 @@ static void seal(void *ctx, const struct store_day *day)
 	/* Writing needs nothing here. */
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void engine_close(void *ctx)
 {
@@ -183,10 +76,11 @@ static int raise_number(struct clickhouse *ch, struct err *err)
 	if (host.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
 	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", toUInt64(max(n)) FROM (SELECT max(op) AS n FROM records WHERE host = %s UNION ALL SELECT max(op) AS n "
-		   "FROM chunks WHERE host = %s UNION ALL SELECT max(op) AS n FROM minutes WHERE host = %s UNION ALL SELECT max(op) AS n FROM "
-		   "hours WHERE host = %s) FORMAT RowBinary",
-		   host.data, host.data, host.data, host.data);
+		   "SELECT " ROW_MARK ", toUInt64(max(n)) FROM (SELECT max(op) AS n FROM "
+		   "record_sizes WHERE host = %s UNION ALL SELECT max(op) AS n FROM chunk_sizes "
+		   "WHERE host = %s UNION ALL SELECT maxMerge(last) AS n FROM days WHERE host = %s) "
+		   "FORMAT RowBinary",
+		   host.data, host.data, host.data);
 	if (sql.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to open the store");
 	request.sql = sql.data;
@@ -204,7 +98,7 @@ static int raise_number(struct clickhouse *ch, struct err *err)
 static int first_contact(struct clickhouse *ch, struct err *err)
 {
 	struct err why = { 0 };
-	int code = 0, rc = clickhouse_make_tables(ch->http, ch->url.database, &code, &why);
+	int code = 0, rc = clickhouse_schema_make(ch->http, &code, &why);
 
 	if (rc == -EIO && code == 0) {
 		log_warn("%s", why.text);
@@ -231,14 +125,17 @@ static int open_all(struct clickhouse *ch, struct err *err)
 		rc = clickhouse_http_create(&ch->url, &ch->stop, &ch->http, err);
 	if (rc < 0)
 		return rc;
-	ch->sender = (struct clickhouse_sender){ .journal = ch->journal, .http = ch->http, .database = ch->url.database, .stop = &ch->stop,
-						 .idle = clickhouse_clean, .idle_ctx = ch };
+	ch->sender = (struct clickhouse_sender){ .journal = ch->journal,
+						 .http = ch->http,
+						 .stop = &ch->stop,
+						 .idle = clickhouse_clean,
+						 .idle_ctx = ch };
 	rc = first_contact(ch, err);
 	return rc < 0 ? rc : clickhouse_sender_start(&ch->sender, err);
 }
 
-int clickhouse_engine_open(const char *path, const char *url, const char *host, const struct store_ops **ret_ops, void **ret_engine,
-			   struct err *err)
+int clickhouse_engine_open(const char *path, const char *url, const char *host,
+			   const struct store_ops **ret_ops, void **ret_engine, struct err *err)
 {
 	static const struct store_ops ops = {
 		.is_shared = true,
@@ -274,7 +171,8 @@ int clickhouse_engine_open(const char *path, const char *url, const char *host, 
 	if (rc < 0)
 		return rc;
 	if (strlen(host) >= STORE_HOST_SIZE)
-		return err_set(err, EINVAL, NULL, "host", "the host's name is longer than %d bytes", STORE_HOST_SIZE - 1);
+		return err_set(err, EINVAL, NULL, "host", "the host's name is longer than %d bytes",
+			       STORE_HOST_SIZE - 1);
 	ch = calloc(1, sizeof(*ch));
 	if (!ch || !(ch->path = strdup(path))) {
 		free(ch);

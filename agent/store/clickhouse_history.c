@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writing the history: one call is one operation is one INSERT into one partition of one table, there as a whole or not at all. What is
- * appended goes to `minutes`, what replaces it to `hours`: a marker in `hours` says that what is older does not exist. */
+/* Writing the history: one call is one operation is one INSERT into one partition of one table,
+ * there as a whole or not at all. What is appended goes to `minutes`, what replaces it to `hours`:
+ * a marker in `hours` says that what is older does not exist. */
 #include <errno.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ struct rows {
 	struct buf body;
 };
 
-/* What is not the same in all rows. */
+/* The fields that differ between rows. */
 struct put {
 	enum history_row_kind row;
 	uint32_t ts, kept;
@@ -60,7 +61,7 @@ static void add_row(struct rows *rows, const struct put *put)
 	row_add_blob(out, put->z, put->len);
 }
 
-/* ---- what is compressed before anybody waits ------------------------------------------------------- */
+/* ---- what is compressed before anybody waits ------------------------------------------------- */
 
 struct pack {
 	void *z, *shared; /* owned */
@@ -91,8 +92,8 @@ static void packs_deinit(struct packs *packs)
 }
 #define cleanup_packs __attribute__((__cleanup__(packs_deinit)))
 
-static int pack_one(struct packs *packs, const void *data, size_t len, const struct store_ends *ends, void **ret, size_t *ret_len,
-		    struct err *err)
+static int pack_one(struct packs *packs, const void *data, size_t len,
+		    const struct store_ends *ends, void **ret, size_t *ret_len, struct err *err)
 {
 	int rc = packed_make(data, len, ends, ret, ret_len);
 
@@ -103,8 +104,9 @@ static int pack_one(struct packs *packs, const void *data, size_t len, const str
 }
 
 /* @lasting: hours, and a piece with @ends. */
-static int make_packs(struct packs *packs, const struct store_chunk *pieces, size_t piece_count, const struct store_window *windows,
-		      size_t window_count, bool lasting, const struct store_ends *ends, struct err *err)
+static int make_packs(struct packs *packs, const struct store_chunk *pieces, size_t piece_count,
+		      const struct store_window *windows, size_t window_count, bool lasting,
+		      const struct store_ends *ends, struct err *err)
 {
 	static const struct store_ends none = { 0 };
 	int rc = 0;
@@ -116,32 +118,41 @@ static int make_packs(struct packs *packs, const struct store_chunk *pieces, siz
 	packs->count = window_count;
 	packs->piece_count = piece_count;
 	for (size_t i = 0; rc == 0 && i < piece_count; i++)
-		rc = pack_one(packs, pieces[i].data, pieces[i].len, !lasting ? NULL : ends ? ends : &none, &packs->pieces[i].z,
-			      &packs->pieces[i].len, err);
+		rc = pack_one(packs, pieces[i].data, pieces[i].len,
+			      !lasting ? NULL
+			      : ends   ? ends
+				       : &none,
+			      &packs->pieces[i].z, &packs->pieces[i].len, err);
 	for (size_t i = 0; rc == 0 && i < window_count; i++) {
 		struct pack *pack = &packs->data[i];
 
-		rc = pack_one(packs, windows[i].data, windows[i].len, lasting ? &windows[i].ends : NULL, &pack->z, &pack->len, err);
+		rc = pack_one(packs, windows[i].data, windows[i].len,
+			      lasting ? &windows[i].ends : NULL, &pack->z, &pack->len, err);
 		if (rc == 0 && lasting && windows[i].shared)
-			rc = pack_one(packs, windows[i].shared, windows[i].shared_len, &none, &pack->shared, &pack->shared_len, err);
+			rc = pack_one(packs, windows[i].shared, windows[i].shared_len, &none,
+				      &pack->shared, &pack->shared_len, err);
 	}
 	return rc;
 }
 
-static void add_pieces(struct rows *rows, const struct store_chunk *pieces, const struct packs *packs)
+static void add_pieces(struct rows *rows, const struct store_chunk *pieces,
+		       const struct packs *packs)
 {
 	for (size_t i = 0; i < packs->piece_count; i++) {
-		const struct put put = {
-			.row = HISTORY_PIECE, .kept = pieces[i].kind, .z = packs->pieces[i].z, .len = packs->pieces[i].len
-		};
+		const struct put put = { .row = HISTORY_PIECE,
+					 .kept = pieces[i].kind,
+					 .z = packs->pieces[i].z,
+					 .len = packs->pieces[i].len };
 
 		add_row(rows, &put);
 	}
 }
 
-static int finish(struct clickhouse *ch, enum clickhouse_table table, struct rows *rows, struct err *err)
+static int finish(struct clickhouse *ch, enum clickhouse_table table, struct rows *rows,
+		  struct err *err)
 {
-	uint64_t partition = (uint64_t)rows->day->day << 32 | (table == CLICKHOUSE_HOURS ? rows->day->retention_days : 0);
+	uint64_t partition = (uint64_t)rows->day->day << 32 |
+			     (table == CLICKHOUSE_HOURS ? rows->day->retention_days : 0);
 	int rc = clickhouse_write(ch, table, rows->number, partition, &rows->body, false, err);
 
 	buf_deinit(&rows->body);
@@ -153,13 +164,16 @@ static uint32_t seconds(uint64_t ns)
 	return (uint32_t)(ns / NS_PER_S);
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
-int clickhouse_history_append(void *ctx, const struct store_day *day, const struct store_chunk *dictionary, size_t chunk_count,
-			      const struct store_window *windows, size_t window_count, uint64_t feed_identity, uint64_t feed_position,
-			      struct err *err)
+int clickhouse_history_append(void *ctx, const struct store_day *day,
+			      const struct store_chunk *dictionary, size_t chunk_count,
+			      const struct store_window *windows, size_t window_count,
+			      uint64_t feed_identity, uint64_t feed_position, struct err *err)
 {
-	const struct put last = { .row = HISTORY_POSITION, .identity = feed_identity, .position = feed_position };
+	const struct put last = { .row = HISTORY_POSITION,
+				  .identity = feed_identity,
+				  .position = feed_position };
 	struct clickhouse *ch = ctx;
 	struct rows rows = { .ch = ch, .day = day };
 	cleanup_packs struct packs packs = { 0 };
@@ -194,8 +208,12 @@ static int add_hour(struct rows *rows, const struct store_window *window, const 
 				  .minutes = &minutes,
 				  .z = pack->z,
 				  .len = pack->len };
-	const struct store_window texts = { .service = window->service, .type = window->type, .owners = window->owners };
-	const struct put shared = { .row = HISTORY_SHARED, .window = &texts, .z = pack->shared, .len = pack->shared_len };
+	const struct store_window texts = { .service = window->service,
+					    .type = window->type,
+					    .owners = window->owners };
+	const struct put shared = {
+		.row = HISTORY_SHARED, .window = &texts, .z = pack->shared, .len = pack->shared_len
+	};
 
 	minutes_encode(&minutes, window->minutes, window->minute_count);
 	if (minutes.error)
@@ -206,16 +224,19 @@ static int add_hour(struct rows *rows, const struct store_window *window, const 
 	return 0;
 }
 
-int clickhouse_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept, const struct store_chunk *dictionary,
-			    const struct store_ends *ends, const struct store_window *windows, size_t window_count, struct err *err)
+int clickhouse_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept,
+			    const struct store_chunk *dictionary, const struct store_ends *ends,
+			    const struct store_window *windows, size_t window_count,
+			    struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	struct rows rows = { .ch = ch, .day = day };
-	const struct put marker = {
-		.row = HISTORY_ROLL, .ts = seconds(from_ns), .kept = kept < UINT32_MAX ? (uint32_t)kept : UINT32_MAX
-	};
+	const struct put marker = { .row = HISTORY_ROLL,
+				    .ts = seconds(from_ns),
+				    .kept = kept < UINT32_MAX ? (uint32_t)kept : UINT32_MAX };
 	cleanup_packs struct packs packs = { 0 };
-	int rc = make_packs(&packs, dictionary, dictionary ? 1 : 0, windows, window_count, true, ends, err);
+	int rc = make_packs(&packs, dictionary, dictionary ? 1 : 0, windows, window_count, true,
+			    ends, err);
 
 	if (rc == 0)
 		rc = clickhouse_check_room(ch, packs.bytes, err);
@@ -232,19 +253,24 @@ int clickhouse_history_roll(void *ctx, const struct store_day *day, uint64_t fro
 	return finish(ch, CLICKHOUSE_HOURS, &rows, err);
 }
 
-/* Of another host, which does not write to it any more: the marker lies behind its last row, by that host's own numbers. */
+/* The day of another host, which does not write to it any more: the marker lies behind its last
+ * row, by that host's own numbers. */
 static int drop_of_other(struct clickhouse *ch, const struct store_day *day, struct err *err)
 {
 	static const char *const tables[] = { "hours", "minutes" };
 	cleanup_buf struct buf sql = { 0 };
 	uint64_t number = journal_begin(ch->journal);
 
-	buf_add_str(&sql, "INSERT INTO hours (host, day, retention, row, ts, service, type, owners, op, seq, turn, kept, samples, lost, "
-			  "value, profiled, identity, position, size, minutes, z) SELECT host, day, retention, toUInt8(1), toUInt32(0), '', '', "
-			  "'', max(op) + 1, toUInt32(0), toUInt64(0), toUInt32(0), toUInt64(0), toUInt64(0), toInt64(0), toUInt32(0), "
+	buf_add_str(&sql, "INSERT INTO hours (host, day, retention, row, ts, service, type, "
+			  "owners, op, seq, turn, kept, samples, lost, "
+			  "value, profiled, identity, position, size, minutes, z) SELECT host, "
+			  "day, retention, toUInt8(1), toUInt32(0), '', '', "
+			  "'', max(op) + 1, toUInt32(0), toUInt64(0), toUInt32(0), toUInt64(0), "
+			  "toUInt64(0), toInt64(0), toUInt32(0), "
 			  "toUInt64(0), toUInt64(0), toUInt32(0), '', '' FROM (");
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
-		buf_printf(&sql, "%sSELECT host, day, retention, row, op FROM %s WHERE host = ", i ? " UNION ALL " : "", tables[i]);
+		buf_printf(&sql, "%sSELECT host, day, retention, row, op FROM %s WHERE host = ",
+			   i ? " UNION ALL " : "", tables[i]);
 		sql_text(&sql, day->host);
 		buf_printf(&sql, " AND day = %u AND retention = %u", day->day, day->retention_days);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What writing and reading the history share. */
+/* Shared by writing and reading the history. */
 #ifndef PROFD_STORE_CLICKHOUSE_HISTORY_H
 #define PROFD_STORE_CLICKHOUSE_HISTORY_H
 
@@ -11,6 +11,14 @@
 
 #define HISTORY_ROW_EXTRA 64u /* bytes of a row beside its blobs, as counted */
 
+/* SELECT of every day that was ever written and is not cleaned away: @l is the number of its newest
+ * row, @g of the newest marker that drops it. @where: " " or " WHERE ... ". */
+#define CLICKHOUSE_NEWEST(where)                                                                   \
+	"SELECT host, day, retention, max(if(dropped = 0, m, toUInt64(0))) AS l, "                 \
+	"max(if(dropped = 1, m, toUInt64(0))) AS g FROM (SELECT host, day, retention, dropped, "   \
+	"maxMerge(last) AS m FROM days" where                                                      \
+	"GROUP BY host, day, retention, dropped) GROUP BY host, day, retention"
+
 /* Its -ENOENT. */
 static inline int clickhouse_no_day(struct err *err)
 {
@@ -18,7 +26,7 @@ static inline int clickhouse_no_day(struct err *err)
 }
 
 /* All of the day without data; what is rolled up comes hour by hour, with its minutes. */
-int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged,
-			     struct err *err) must_use;
+int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
+			     void *visit_ctx, unsigned *ret_damaged, struct err *err) must_use;
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading the history. One statement reads both tables, so that what a roll replaced and what it put there are never both seen: rows
- * come hour by hour, the markers first, and what is older than its marker is left out here. */
+/* Reading the history. One statement reads both tables, so that what a roll replaced and what it
+ * put there are never both seen: rows come hour by hour, the markers first, and what is older than
+ * its marker is left out here. */
 #include <errno.h>
 #include <string.h>
 
@@ -17,15 +18,15 @@
 VEC_DEFINE(history_rows, struct history_row);
 
 /* " FROM table WHERE …" */
-static void add_day(const struct clickhouse *ch, struct buf *sql, const char *table, const struct store_day *day)
+static void add_day(const struct clickhouse *ch, struct buf *sql, const char *table,
+		    const struct store_day *day)
 {
 	buf_printf(sql, " FROM %s WHERE host = ", table);
 	sql_text(sql, day->host[0] ? day->host : ch->host);
 	buf_printf(sql, " AND day = %u AND retention = %u", day->day, day->retention_days);
 }
 
-
-/* ---- what there is of a day ------------------------------------------------------------------------ */
+/* ---- what there is of a day ------------------------------------------------------------------ */
 
 struct day_state {
 	uint64_t dropped, last; /* numbers: of the marker, of the newest row */
@@ -33,18 +34,24 @@ struct day_state {
 	uint64_t identity, position;
 };
 
-static int read_state(struct clickhouse *ch, const struct store_day *day, struct day_state *ret, struct err *err)
+static int read_state(struct clickhouse *ch, const struct store_day *day, struct day_state *ret,
+		      struct err *err)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 	uint64_t found[5];
 	struct bytes in;
 	int rc;
 
-	buf_add_str(&sql, "SELECT " ROW_MARK ", toUInt64(max(g)), toUInt64(max(l)), toUInt64(max(p)), toUInt64(argMax(i, p)), "
-			  "toUInt64(argMax(o, p)) FROM (SELECT maxIf(op, row = 1) AS g, maxIf(op, row != 1) AS l, toUInt64(0) AS p, "
-			  "toUInt64(0) AS i, toUInt64(0) AS o");
+	buf_add_str(
+		&sql,
+		"SELECT " ROW_MARK
+		", toUInt64(max(g)), toUInt64(max(l)), toUInt64(max(p)), toUInt64(argMax(i, p)), "
+		"toUInt64(argMax(o, p)) FROM (SELECT maxIf(op, row = 1) AS g, maxIf(op, row != 1) "
+		"AS l, toUInt64(0) AS p, "
+		"toUInt64(0) AS i, toUInt64(0) AS o");
 	add_day(ch, &sql, "hours", day);
-	buf_add_str(&sql, " UNION ALL SELECT toUInt64(0) AS g, max(op) AS l, maxIf(op, row = 7) AS p, argMaxIf(identity, op, row = 7) AS i, "
+	buf_add_str(&sql, " UNION ALL SELECT toUInt64(0) AS g, max(op) AS l, maxIf(op, row = 7) AS "
+			  "p, argMaxIf(identity, op, row = 7) AS i, "
 			  "argMaxIf(position, op, row = 7) AS o");
 	add_day(ch, &sql, "minutes", day);
 	buf_add_str(&sql, ") FORMAT RowBinary");
@@ -58,7 +65,8 @@ static int read_state(struct clickhouse *ch, const struct store_day *day, struct
 	return ret->last > ret->dropped ? 0 : clickhouse_no_day(err);
 }
 
-int clickhouse_history_position(void *ctx, const struct store_day *day, uint64_t *ret_identity, uint64_t *ret_position, struct err *err)
+int clickhouse_history_position(void *ctx, const struct store_day *day, uint64_t *ret_identity,
+				uint64_t *ret_position, struct err *err)
 {
 	struct day_state state;
 	int rc = read_state(ctx, day, &state, err);
@@ -71,27 +79,39 @@ int clickhouse_history_position(void *ctx, const struct store_day *day, uint64_t
 	return 0;
 }
 
-int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx, struct err *err)
+/* Days of all hosts come from the table of days, without their bytes: the rows of a fleet are not
+ * read for a list. */
+static void add_days(struct buf *sql, const char *host, bool every_host)
+{
+	if (every_host) {
+		buf_printf(sql, "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(0) FROM ");
+		buf_add_str(sql, "(" CLICKHOUSE_NEWEST(" ") ") WHERE l > g ");
+	} else {
+		buf_printf(sql,
+			   "SELECT " ROW_MARK ", " ROW_TEXT("%s") ", day, retention, toUInt64(sum(size)) "
+			   "FROM (SELECT day, retention, op, size FROM hours WHERE row != 1 AND host = %s "
+			   "UNION ALL SELECT day, retention, op, size FROM minutes WHERE row != 1 AND "
+			   "host = %s) AS rows ANY LEFT JOIN (SELECT day, retention, max(op) AS gone FROM "
+			   "hours WHERE row = 1 AND host = %s GROUP BY day, retention) AS marks USING (day, "
+			   "retention) WHERE op > gone GROUP BY day, retention ",
+			   host, host, host, host);
+	}
+	buf_printf(sql, "ORDER BY day, retention%s%s%s FORMAT RowBinary", every_host ? ", host != " : "",
+		   every_host ? host : "", every_host ? ", host" : "");
+}
+
+int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx,
+			    struct err *err)
 {
 	struct clickhouse *ch = ctx;
-	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, where = { 0 }, host = { 0 };
-	const char *of;
+	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, host = { 0 };
 	struct bytes in;
 	int rc;
 
 	sql_text(&host, ch->host);
-	if (!every_host)
-		buf_printf(&where, " AND host = %s", host.error ? "" : host.data);
-	if (host.error || where.error)
+	if (host.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
-	of = where.len ? where.data : "";
-	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(sum(size)) FROM (SELECT host, day, retention, op, size "
-		   "FROM hours WHERE row != 1%s UNION ALL SELECT host, day, retention, op, size FROM minutes WHERE row != 1%s) ANY LEFT JOIN "
-		   "(SELECT host, day, retention, max(op) AS gone FROM hours WHERE row = 1%s GROUP BY host, day, retention) "
-		   "USING (host, day, retention) WHERE op > gone GROUP BY host, day, retention ORDER BY day, retention, host != %s, host "
-		   "FORMAT RowBinary",
-		   of, of, of, host.data);
+	add_days(&sql, host.data, every_host);
 	rc = clickhouse_ask(ch, &sql, &answer, err);
 	in = bytes_of(answer.data, answer.len);
 	while (rc == 0) {
@@ -110,11 +130,13 @@ int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, voi
 	return rc;
 }
 
-/* ---- the dictionary ------------------------------------------------------------------------------ */
+/* ---- the dictionary -------------------------------------------------------------------------- */
 
-#define INNER_COLUMNS "row, ts, op, seq, kept, service, type, owners, samples, lost, value, profiled, size, minutes"
+#define INNER_COLUMNS                                                                              \
+	"row, ts, op, seq, kept, service, type, owners, samples, lost, value, profiled, size, minutes"
 
-static int visit_pieces(const struct history_rows_vec *pieces, store_chunk_fn *visit, void *ctx, unsigned *ret_damaged)
+static int visit_pieces(const struct history_rows_vec *pieces, store_chunk_fn *visit, void *ctx,
+			unsigned *ret_damaged)
 {
 	struct packed_reader *packed = packed_reader_create();
 	int rc = 0;
@@ -152,7 +174,8 @@ static int take_piece(struct history_rows_vec *pieces, const struct history_row 
 	return history_rows_vec_push(pieces, *row);
 }
 
-static int read_pieces(struct clickhouse *ch, struct buf *answer, struct history_rows_vec *pieces, struct err *err)
+static int read_pieces(struct clickhouse *ch, struct buf *answer, struct history_rows_vec *pieces,
+		       struct err *err)
 {
 	struct bytes in = bytes_of(answer->data, answer->len);
 	int rc;
@@ -169,8 +192,8 @@ static int read_pieces(struct clickhouse *ch, struct buf *answer, struct history
 	}
 }
 
-int clickhouse_history_dictionary(void *ctx, const struct store_day *day, store_chunk_fn *visit, void *visit_ctx, unsigned *ret_damaged,
-				  struct err *err)
+int clickhouse_history_dictionary(void *ctx, const struct store_day *day, store_chunk_fn *visit,
+				  void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
@@ -188,14 +211,15 @@ int clickhouse_history_dictionary(void *ctx, const struct store_day *day, store_
 	if (rc == 0)
 		rc = read_pieces(ch, &answer, &pieces, err);
 	if (rc == 0)
-		rc = pieces.count ? visit_pieces(&pieces, visit, visit_ctx, &damaged) : read_state(ch, day, &state, err);
+		rc = pieces.count ? visit_pieces(&pieces, visit, visit_ctx, &damaged)
+				  : read_state(ch, day, &state, err);
 	history_rows_vec_deinit(&pieces);
 	if (rc == 0 && ret_damaged)
 		*ret_damaged = damaged;
 	return rc;
 }
 
-/* ---- windows ------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 struct shared {
 	struct history_row row;
@@ -233,10 +257,11 @@ static void close_windows(struct windows *windows)
 
 static bool same_series(const struct history_row *a, const struct history_row *b)
 {
-	return strcmp(a->service, b->service) == 0 && strcmp(a->type, b->type) == 0 && strcmp(a->owners, b->owners) == 0;
+	return strcmp(a->service, b->service) == 0 && strcmp(a->type, b->type) == 0 &&
+	       strcmp(a->owners, b->owners) == 0;
 }
 
-/* Of the row's series, read once; NULL: there is none. */
+/* The shared data of the row's series, read once; NULL: there is none. */
 static struct shared *find_shared(struct windows *windows, const struct history_row *row)
 {
 	for (size_t i = 0; i < windows->shared.count; i++) {
@@ -245,13 +270,15 @@ static struct shared *find_shared(struct windows *windows, const struct history_
 		if (!same_series(&shared->row, row))
 			continue;
 		if (!shared->data && shared->rc == 0)
-			shared->rc = packed_open(windows->packed, shared->row.z, shared->row.len, &shared->data, &shared->len);
+			shared->rc = packed_open(windows->packed, shared->row.z, shared->row.len,
+						 &shared->data, &shared->len);
 		return shared;
 	}
 	return NULL;
 }
 
-static int read_data(struct windows *windows, const struct history_row *row, void **ret, struct store_window *window)
+static int read_data(struct windows *windows, const struct history_row *row, void **ret,
+		     struct store_window *window)
 {
 	const struct shared *shared = find_shared(windows, row);
 	struct packed_window wanted = { windows->query, windows->ctx, window };
@@ -263,7 +290,8 @@ static int read_data(struct windows *windows, const struct history_row *row, voi
 		rc = 0;
 	}
 	if (rc == 0)
-		rc = packed_open_part(windows->packed, row->z, row->len, windows->query->needs ? packed_window_needs : NULL, &wanted,
+		rc = packed_open_part(windows->packed, row->z, row->len,
+				      windows->query->needs ? packed_window_needs : NULL, &wanted,
 				      ret, &window->len);
 	window->data = *ret;
 	window->shared = shared ? shared->data : NULL;
@@ -271,7 +299,8 @@ static int read_data(struct windows *windows, const struct history_row *row, voi
 	return rc;
 }
 
-static int read_totals(const struct history_row *row, struct store_minute minutes[HOUR_MINUTES], struct store_window *window)
+static int read_totals(const struct history_row *row, struct store_minute minutes[HOUR_MINUTES],
+		       struct store_window *window)
 {
 	int count;
 
@@ -312,7 +341,8 @@ static int visit_row(struct windows *windows, const struct history_row *row)
 	if (rc < 0)
 		return rc;
 	return window.minute_count && !windows->query->with_data && !windows->by_hour
-		       ? minutes_hand_out(&window, (uint64_t)windows->from_s * NS_PER_S, (uint64_t)windows->to_s * NS_PER_S, windows->visit,
+		       ? minutes_hand_out(&window, (uint64_t)windows->from_s * NS_PER_S,
+					  (uint64_t)windows->to_s * NS_PER_S, windows->visit,
 					  windows->ctx)
 		       : windows->visit(windows->ctx, &window);
 }
@@ -362,7 +392,8 @@ static int take_hour(struct windows *windows, const struct history_row *row)
 	return again ? 0 : visit_row(windows, row);
 }
 
-/* Rows come by hour; in it: what was dropped, what is shared, the markers, hours, minutes; each by its operation. */
+/* Rows come by hour; in it: what was dropped, what is shared, the markers, hours, minutes; each by
+ * its operation. */
 static int take_row(struct windows *windows, const struct history_row *row)
 {
 	int64_t hour = row->row <= HISTORY_SHARED ? -1 : (int64_t)row->ts / S_PER_HOUR;
@@ -415,29 +446,40 @@ static void add_series(struct buf *sql, const struct store_window_query *query)
 	buf_add_str(sql, ") > 0");
 }
 
-static void add_windows(struct clickhouse *ch, struct buf *sql, const struct store_day *day, const struct windows *windows)
+static void add_windows(struct clickhouse *ch, struct buf *sql, const struct store_day *day,
+			const struct windows *windows)
 {
 	const char *z = windows->query->with_data ? ", z" : "";
 	int64_t begin = windows->from_s - windows->from_s % S_PER_HOUR;
 
-	buf_printf(sql, "SELECT " ROW_MARK ", " HISTORY_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s", *z ? z : ", ''", z);
+	buf_printf(sql,
+		   "SELECT " ROW_MARK ", " HISTORY_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s",
+		   *z ? z : ", ''", z);
 	add_day(ch, sql, "hours", day);
-	buf_printf(sql, " AND (row <= 2 OR (ts >= %lld AND ts < %lld)) AND (row IN (1, 3) OR (row IN (%s5)", (long long)begin,
-		   (long long)windows->to_s, windows->query->with_data ? "2, " : "");
+	buf_printf(
+		sql,
+		" AND (row <= 2 OR (ts >= %lld AND ts < %lld)) AND (row IN (1, 3) OR (row IN (%s5)",
+		(long long)begin, (long long)windows->to_s, windows->query->with_data ? "2, " : "");
 	add_series(sql, windows->query);
-	/* Of minutes that are rolled up most need not come: those that do are left out here. */
-	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s, intDiv(ts, 3600) AS h", z, z);
+	/* Most minutes that are rolled up need not come: they are left out here. */
+	buf_printf(sql,
+		   ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (SELECT " INNER_COLUMNS
+		   "%s, intDiv(ts, 3600) AS h",
+		   z, z);
 	add_day(ch, sql, "minutes", day);
-	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s, (long long)windows->to_s);
+	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s,
+		   (long long)windows->to_s);
 	add_series(sql, windows->query);
-	buf_add_str(sql, ") ANY LEFT JOIN (SELECT intDiv(ts, 3600) AS h, max(op) AS rolled");
+	buf_add_str(sql, ") AS rows ANY LEFT JOIN (SELECT intDiv(ts, 3600) AS h, max(op) AS rolled");
 	add_day(ch, sql, "hours", day);
-	buf_add_str(sql, " AND row = 3 GROUP BY h) USING (h) WHERE op > rolled");
-	buf_add_str(sql, ") ORDER BY if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), row, ts, service, type, owners, op, seq "
+	buf_add_str(sql, " AND row = 3 GROUP BY h) AS rolls USING (h) WHERE op > rolled");
+	buf_add_str(sql, ") ORDER BY if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), "
+			 "row, ts, service, type, owners, op, seq "
 			 "FORMAT RowBinary");
 }
 
-static int read_windows(struct clickhouse *ch, const struct store_day *day, struct windows *windows, struct err *err)
+static int read_windows(struct clickhouse *ch, const struct store_day *day, struct windows *windows,
+			struct err *err)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 	struct day_state state;
@@ -462,8 +504,9 @@ static int read_windows(struct clickhouse *ch, const struct store_day *day, stru
 	return rc == 0 && !windows->any ? read_state(ch, day, &state, err) : rc;
 }
 
-static int visit_windows(struct clickhouse *ch, const struct store_day *day, bool by_hour, const struct store_window_query *query,
-			 store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged, struct err *err)
+static int visit_windows(struct clickhouse *ch, const struct store_day *day, bool by_hour,
+			 const struct store_window_query *query, store_window_fn *visit,
+			 void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
 	int64_t midnight = (int64_t)day->day * S_PER_DAY, from = (int64_t)(query->from_ns / NS_PER_S);
 	int64_t to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
@@ -484,14 +527,15 @@ static int visit_windows(struct clickhouse *ch, const struct store_day *day, boo
 	return rc;
 }
 
-int clickhouse_history_windows(void *ctx, const struct store_day *day, const struct store_window_query *query, store_window_fn *visit,
+int clickhouse_history_windows(void *ctx, const struct store_day *day,
+			       const struct store_window_query *query, store_window_fn *visit,
 			       void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
 	return visit_windows(ctx, day, false, query, visit, visit_ctx, ret_damaged, err);
 }
 
-int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged,
-			     struct err *err)
+int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
+			     void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
 	static const struct store_window_query all = { 0 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/store/clickhouse_rows.h"
 
 #define CONNECT_LIMIT_MS 2000L
 #define QUERY_LIMIT_MS	 30000L
@@ -16,6 +17,8 @@
 #define IDLE_MAX	 8
 #define FRAME_BYTES	 (16 + 9)
 #define METHOD_NONE	 0x02
+#define PINS_SIZE	 1024 /* bytes of the pinned settings in a URL */
+#define UNKNOWN_SETTING	 115  /* exception: the server is of another version than before */
 
 struct clickhouse_http {
 	struct clickhouse_url url;
@@ -25,10 +28,13 @@ struct clickhouse_http {
 	pthread_mutex_t lock;
 	CURL *idle[IDLE_MAX];
 	unsigned idle_count;
+	unsigned version; /* 1000 * major + minor; 0 = not asked yet */
+	char pins[PINS_SIZE]; /* settings for that version, as a URL has them */
 	_Atomic uint64_t broken_until_ns; /* monotonic */
 };
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 static int add_header(struct curl_slist **list, const char *name, const char *value)
 {
@@ -43,7 +49,8 @@ static int add_header(struct curl_slist **list, const char *name, const char *va
 	return 0;
 }
 
-int clickhouse_http_create(const struct clickhouse_url *url, atomic_bool *stop, struct clickhouse_http **ret, struct err *err)
+int clickhouse_http_create(const struct clickhouse_url *url, atomic_bool *stop,
+			   struct clickhouse_http **ret, struct err *err)
 {
 	cleanup(clickhouse_http) struct clickhouse_http *http = calloc(1, sizeof(*http));
 	int rc = http ? 0 : -ENOMEM;
@@ -77,6 +84,11 @@ void clickhouse_http_destroy(struct clickhouse_http *http)
 	free(http);
 }
 
+const struct clickhouse_url *clickhouse_http_url(const struct clickhouse_http *http)
+{
+	return &http->url;
+}
+
 const char *clickhouse_http_name(const struct clickhouse_http *http)
 {
 	return http->name;
@@ -107,10 +119,87 @@ static void give_handle(struct clickhouse_http *http, CURL *curl)
 		curl_easy_cleanup(curl);
 }
 
-/* ---- one request ------------------------------------------------------------------------------- */
+/* ---- settings ---------------------------------------------------------------------------------
+ */
 
-/* The body as one block of the server's own framing (16 bytes of checksum that is not looked at, method, both lengths): a block that
- * is cut short is refused, where rows that are cut short between two of them would be taken for all. */
+/* Settings of the user's profile that would change answers or durability, pinned to the values that
+ * this engine relies on. A server refuses settings that it does not know, so each is sent from the
+ * version on that has it (system.settings of 18.16 and 26.9, Core/SettingsChangesHistory.cpp). */
+static const struct pin {
+	unsigned since; /* 1000 * major + minor */
+	const char *text;
+} pins[] = {
+	/* NULL instead of 0 where a join or an aggregate finds nothing: rows would be left out. */
+	{ 0, "&join_use_nulls=0" },
+	{ 20011, "&aggregate_functions_null_for_empty=0" },
+	{ 22008, "&group_by_use_nulls=0" },
+	{ 21002, "&data_type_default_nullable=0" },
+	/* Answers that are cut short without an exception, or come from a cache. */
+	{ 0, "&read_overflow_mode=throw&group_by_overflow_mode=throw&sort_overflow_mode=throw" },
+	{ 0, "&result_overflow_mode=throw&timeout_overflow_mode=throw&set_overflow_mode=throw" },
+	{ 0, "&join_overflow_mode=throw&distinct_overflow_mode=throw" },
+	{ 20009, "&limit=0&offset=0" },
+	{ 23002, "&use_query_cache=0" },
+	/* An INSERT is on the server's disk when it is acknowledged. */
+	{ 21012, "&async_insert=0&wait_for_async_insert=1" },
+	/* Statements that clean name many hosts. */
+	{ 0, "&max_query_size=16777216" },
+	{ 20001, "&mutations_sync=0" },
+};
+/* With replicas: an acknowledged INSERT is on most of them, and a replica that lacks it does not
+ * answer. All rows have keys of their own, so that blocks need not be compared with earlier ones:
+ * a block that is sent again is inserted again, and reaches the views even if it did not before. */
+static const struct pin replica_pins[] = {
+	{ 0, "&select_sequential_consistency=1&insert_deduplicate=0" },
+	{ 20010, "&insert_quorum_parallel=0" },
+	{ 23001, "&insert_quorum=auto" },
+};
+
+static void add_pins(char text[PINS_SIZE], unsigned version, const struct pin *list, size_t count)
+{
+	for (size_t i = 0; i < count && version; i++)
+		if (version >= list[i].since)
+			strncat(text, list[i].text, PINS_SIZE - 1 - strlen(text));
+}
+
+static void set_version(struct clickhouse_http *http, unsigned version)
+{
+	char text[PINS_SIZE] = "";
+
+	add_pins(text, version, pins, ARRAY_SIZE(pins));
+	if (http->url.cluster[0])
+		add_pins(text, version, replica_pins, ARRAY_SIZE(replica_pins));
+	(void)pthread_mutex_lock(&http->lock);
+	http->version = version;
+	memcpy(http->pins, text, sizeof(text));
+	(void)pthread_mutex_unlock(&http->lock);
+}
+
+/* "26.9.2.1" */
+static void note_version(struct clickhouse_http *http, const char *text)
+{
+	unsigned major = 0, minor = 0;
+
+	if (sscanf(text, "%4u.%3u", &major, &minor) == 2)
+		set_version(http, major * 1000 + minor);
+}
+
+unsigned clickhouse_http_version(struct clickhouse_http *http)
+{
+	unsigned version;
+
+	(void)pthread_mutex_lock(&http->lock);
+	version = http->version;
+	(void)pthread_mutex_unlock(&http->lock);
+	return version;
+}
+
+/* ---- one request -------------------------------------------------------------------------------
+ */
+
+/* The body as one block of the server's own framing (16 bytes of checksum that is not looked at,
+ * method, both lengths): a block that is cut short is refused, where rows that are cut short
+ * between two of them would be taken for all. */
 struct upload {
 	uint8_t head[FRAME_BYTES];
 	const char *body;
@@ -145,8 +234,10 @@ static size_t on_read(char *out, size_t size, size_t count, void *ctx)
 
 	while (done < room && upload->at < upload->len) {
 		bool in_head = upload->at < FRAME_BYTES;
-		const char *from = in_head ? (const char *)upload->head + upload->at : upload->body + (upload->at - FRAME_BYTES);
-		size_t left = (in_head ? FRAME_BYTES : upload->len) - upload->at, part = left < room - done ? left : room - done;
+		const char *from = in_head ? (const char *)upload->head + upload->at
+					   : upload->body + (upload->at - FRAME_BYTES);
+		size_t left = (in_head ? FRAME_BYTES : upload->len) - upload->at,
+		       part = left < room - done ? left : room - done;
 
 		memcpy(out + done, from, part);
 		upload->at += part;
@@ -187,7 +278,8 @@ static size_t on_data(char *data, size_t size, size_t count, void *ctx)
 	return ex->too_large || ex->answer->error ? 0 : len;
 }
 
-static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+		       curl_off_t up)
 {
 	(void)down_total, (void)down, (void)up_total, (void)up;
 	return atomic_load((atomic_bool *)ctx);
@@ -198,12 +290,19 @@ static int make_url(struct exchange *ex, const struct clickhouse_request *reques
 	const struct clickhouse_url *to = &ex->http->url;
 	char *escaped = request->body ? curl_easy_escape(ex->curl, request->sql, 0) : NULL;
 
-	/* The answer is held back until it is known that there is one: an exception is never behind rows. */
+	/* The answer is held back until it is known that there is one: an exception is never behind
+	 * rows. */
 	buf_printf(url, "%s://%s/?wait_end_of_query=1", to->tls ? "https" : "http", to->where);
 	if (!request->outside)
 		buf_printf(url, "&database=%s", to->database);
+	(void)pthread_mutex_lock(&ex->http->lock);
+	buf_add_str(url, ex->http->pins);
+	(void)pthread_mutex_unlock(&ex->http->lock);
 	if (escaped)
-		buf_printf(url, "&decompress=1&http_native_compression_disable_checksumming_on_decompress=1&query=%s", escaped);
+		buf_printf(
+			url,
+			"&decompress=1&http_native_compression_disable_checksumming_on_decompress=1&query=%s",
+			escaped);
 	buf_add_char(url, '\0');
 	if (request->body && !escaped)
 		return -ENOMEM;
@@ -211,7 +310,8 @@ static int make_url(struct exchange *ex, const struct clickhouse_request *reques
 	return url->error;
 }
 
-static void set_options(struct exchange *ex, const struct clickhouse_request *request, const char *url)
+static void set_options(struct exchange *ex, const struct clickhouse_request *request,
+			const char *url)
 {
 	CURL *curl = ex->curl;
 
@@ -246,7 +346,8 @@ static void set_options(struct exchange *ex, const struct clickhouse_request *re
 static int unreachable(struct clickhouse_http *http, const char *why, struct err *err)
 {
 	return err_set(err, EIO, "StoreUnavailable", NULL,
-		       "ClickHouse at %s cannot be reached (%s): start it or correct [store] url; what is recorded waits on this host",
+		       "ClickHouse at %s cannot be reached (%s): start it or correct [store] url; "
+		       "recorded data waits on this host",
 		       http->url.where, why);
 }
 
@@ -259,19 +360,62 @@ static int exception_code(const char *text)
 	return code > 0 ? code : -1;
 }
 
-/* What a server says goes to logs and to people: printable, one line. */
-static int exception(struct clickhouse_http *http, struct buf *text, long status, int *ret_code, struct err *err)
+/* The remedy for exceptions that do not go away by themselves, "" for the others. */
+static const char *remedy(int code)
 {
+	static const struct {
+		int code;
+		const char *text;
+	} remedies[] = {
+		/* Wrong user, wrong password, or (since 21.10) one of both. */
+		{ 192, "; correct the user and password in [store] url" },
+		{ 193, "; correct the user and password in [store] url" },
+		{ 194, "; give the user and password in [store] url" },
+		{ 516, "; correct the user and password in [store] url" },
+		/* No right to do so, by one of ClickHouse's four ways to say that. */
+		{ 497, "; grant it, see GRANTS in profd(8)" },
+		{ 392, "; let an administrator make the tables, see GRANTS in profd(8)" },
+		{ 291, "; give the user this database, see GRANTS in profd(8)" },
+		{ 164, "; the user's profile must not be readonly" },
+		/* The settings of every request cannot be set. */
+		{ 452, "; the user's profile must not constrain this setting" },
+		/* No such table, no such database, and nobody may make them. */
+		{ 60, "; see GRANTS in profd(8)" },
+		{ 81, "; see GRANTS in profd(8)" },
+		/* Statements that this version of ClickHouse does not understand. */
+		{ 206, "; report it to profd with the version of ClickHouse" },
+		{ 62, "; report it to profd with the version of ClickHouse" },
+		{ 47, "; report it to profd with the version of ClickHouse" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(remedies); i++)
+		if (remedies[i].code == code)
+			return remedies[i].text;
+	return "";
+}
+
+/* The server's text goes to logs and to people: printable, one line. */
+static int exception(struct clickhouse_http *http, struct buf *text, long status, int *ret_code,
+		     struct err *err)
+{
+	const char *version;
+	int code;
+
 	buf_add_char(text, '\0');
 	if (text->error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory for an answer of the store");
+	version = strstr(text->data, "(version ");
 	for (char *at = text->data; *at; at++)
 		if (!isprint((unsigned char)*at))
 			*at = ' ';
+	code = exception_code(text->data);
+	if (version && !clickhouse_http_version(http))
+		note_version(http, version + strlen("(version "));
 	if (ret_code)
-		*ret_code = exception_code(text->data);
-	return err_set(err, EIO, "StoreUnavailable", NULL, "ClickHouse at %s refuses (status %ld): %.200s", http->url.where, status,
-		       text->data);
+		*ret_code = code;
+	return err_set(err, EIO, "StoreUnavailable", NULL,
+		       "ClickHouse at %s refuses (status %ld): %.200s%s", http->url.where, status,
+		       text->data, remedy(code));
 }
 
 static int outcome(struct exchange *ex, CURLcode code, int *ret_code, struct err *err)
@@ -280,7 +424,8 @@ static int outcome(struct exchange *ex, CURLcode code, int *ret_code, struct err
 	long status = 0;
 
 	if (ex->too_large)
-		return err_set(err, E2BIG, "StoreUnavailable", NULL, "an answer of ClickHouse at %s is larger than %u MiB: ask for less",
+		return err_set(err, E2BIG, "StoreUnavailable", NULL,
+			       "an answer of ClickHouse at %s is larger than %u MiB: ask for less",
 			       http->url.where, CLICKHOUSE_ANSWER_MAX >> 20);
 	if (ex->answer && ex->answer->error)
 		return err_set(err, -ex->answer->error, NULL, NULL, "no memory for an answer of the store");
@@ -294,19 +439,13 @@ static int outcome(struct exchange *ex, CURLcode code, int *ret_code, struct err
 	return status == 200 ? 0 : exception(http, &ex->text, status, ret_code, err);
 }
 
-int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_request *request, struct buf *answer, int *ret_code,
-		       struct err *err)
+static int exchange(struct clickhouse_http *http, const struct clickhouse_request *request,
+		    struct buf *answer, int *ret_code, struct err *err)
 {
 	struct exchange ex = { .http = http, .answer = answer };
 	cleanup_buf struct buf url = { 0 };
 	int rc;
 
-	if (ret_code)
-		*ret_code = 0;
-	if (request->body_len > CLICKHOUSE_BODY_MAX)
-		return err_set(err, E2BIG, "StoreUnavailable", NULL, "too much for one step of the store");
-	if (!request->whatever && clock_monotonic_ns() < atomic_load(&http->broken_until_ns))
-		return unreachable(http, "a moment ago", err);
 	ex.curl = take_handle(http);
 	rc = ex.curl ? make_url(&ex, request, &url) : -ENOMEM;
 	if (rc < 0) {
@@ -318,5 +457,56 @@ int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_req
 	buf_deinit(&ex.text);
 	if (ex.curl)
 		give_handle(http, ex.curl);
+	return rc;
+}
+
+/* The server is asked "26.9.2.1" before anything else, so that no question is asked without its
+ * settings. An exception tells the version as well: a user's profile may make this one fail. */
+static int ask_version(struct clickhouse_http *http, int *ret_code, struct err *err)
+{
+	static const struct clickhouse_request request = {
+		.sql = "SELECT " ROW_MARK ", " ROW_TEXT("version()") " FORMAT RowBinary",
+		.outside = true
+	};
+	cleanup_buf struct buf answer = { 0 };
+	struct err why = { 0 };
+	int rc = exchange(http, &request, &answer, ret_code, &why);
+	struct bytes in = bytes_of(answer.data, answer.len);
+
+	if (rc == 0 && row_begin(&in) == 1)
+		note_version(http, row_text(&in));
+	if (clickhouse_http_version(http)) {
+		*ret_code = 0;
+		return 0;
+	}
+	if (rc < 0) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	*ret_code = -1;
+	return err_set(err, EIO, "StoreUnavailable", NULL,
+		       "%s is no ClickHouse: it answers something else", clickhouse_http_name(http));
+}
+
+int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_request *request,
+		       struct buf *answer, int *ret_code, struct err *err)
+{
+	int code = 0, rc = 0;
+
+	if (ret_code)
+		*ret_code = 0;
+	if (request->body_len > CLICKHOUSE_BODY_MAX)
+		return err_set(err, E2BIG, "StoreUnavailable", NULL, "too much for one step of the store");
+	if (!request->whatever && clock_monotonic_ns() < atomic_load(&http->broken_until_ns))
+		return unreachable(http, "a moment ago", err);
+	if (!clickhouse_http_version(http))
+		rc = ask_version(http, &code, err);
+	if (rc == 0)
+		rc = exchange(http, request, answer, &code, err);
+	if (code == UNKNOWN_SETTING)
+		set_version(http, 0);
+	if (ret_code)
+		*ret_code = code;
 	return rc;
 }

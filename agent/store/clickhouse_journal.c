@@ -20,7 +20,9 @@
 #define SUFFIX		".journal"
 #define NAME_SIZE	32
 #define NUMBER_FILE	"number"
-#define KEPT_BYTES	(64u << 10) /* a file that is done is only emptied when it is larger, or after a while: that takes a sync */
+#define KEPT_BYTES                                                                                 \
+	(64u << 10) /* a file that is done is only emptied when it is larger, or after a while:    \
+		       that takes a sync */
 #define KEPT_NS		(60 * NS_PER_S)
 #define LOAD_MAX	(1u << 30)
 
@@ -36,7 +38,8 @@ struct frame_head {
 };
 _Static_assert(sizeof(struct frame_head) == 40, "file layout");
 
-/* ---- frames ------------------------------------------------------------------------------------ */
+/* ---- frames ------------------------------------------------------------------------------------
+ */
 
 static uint64_t frame_bytes(const struct frame_head *head)
 {
@@ -57,7 +60,8 @@ static bool read_frame(const uint8_t *data, size_t len, struct frame_head *ret)
 	       crc32c(0, data + sizeof(*ret), ret->len) == ret->data_crc;
 }
 
-int journal_next_frame(const void *data, size_t len, size_t at, struct journal_op *ret, size_t *ret_end, size_t *ret_skipped)
+int journal_next_frame(const void *data, size_t len, size_t at, struct journal_op *ret,
+		       size_t *ret_end, size_t *ret_skipped)
 {
 	const uint8_t *bytes = data;
 	struct frame_head head;
@@ -65,7 +69,8 @@ int journal_next_frame(const void *data, size_t len, size_t at, struct journal_o
 	for (size_t i = at; i < len && len - i >= sizeof(head); i += FRAME_ALIGN) {
 		if (!read_frame(bytes + i, len - i, &head))
 			continue;
-		*ret = (struct journal_op){ head.table, head.number, head.partition, bytes + i + sizeof(head), head.len };
+		*ret = (struct journal_op){ head.table, head.number, head.partition,
+					    bytes + i + sizeof(head), head.len };
 		*ret_end = i + frame_bytes(&head);
 		*ret_skipped = i - at;
 		return 1;
@@ -91,7 +96,8 @@ void journal_add_frame(struct buf *out, const struct journal_op *op)
 	buf_add(out, zeros, frame_bytes(&head) - sizeof(head) - op->len);
 }
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 static void file_name(uint64_t name, char out[NAME_SIZE])
 {
@@ -116,8 +122,9 @@ static struct journal_segment *last_segment(struct journal *journal)
 static int fail(struct journal *journal, int code, struct err *err)
 {
 	if (code == ENOSPC || code == EDQUOT)
-		return err_set(err, ENOSPC, "StoreUnavailable", NULL,
-			       "the disk is full: free space on the file system of data_dir, where data waits for ClickHouse");
+		return err_set(
+			err, ENOSPC, "StoreUnavailable", NULL,
+			"the disk is full: free space on the file system of data_dir, where data waits for ClickHouse");
 	return err_set(err, code, "StoreUnavailable", NULL, "%s: %s", journal->path, strerror(code));
 }
 
@@ -178,7 +185,8 @@ static int new_segment(struct journal *journal)
 	return 0;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening -----------------------------------------------------------------------------------
+ */
 
 static int by_name(const void *a, const void *b)
 {
@@ -280,7 +288,9 @@ static int load_segments(struct journal *journal)
 	segments->count = kept;
 	journal->at = FILE_HEAD_BYTES;
 	if (journal->damaged)
-		log_error("%s: %" PRIu64 " places cannot be read, their data is lost; the rest is sent", journal->path, journal->damaged);
+		log_error("%s: %" PRIu64
+			  " places cannot be read, their data is lost; the rest is sent",
+			  journal->path, journal->damaged);
 	return open_last(journal);
 }
 
@@ -332,7 +342,8 @@ void journal_close(struct journal *journal)
 	if (!journal)
 		return;
 	/* Sent again it would do no harm, but take time. */
-	if (journal->dir_fd >= 0 && journal->segments.count == 1 && journal->at == journal->segments.data[0].size) {
+	if (journal->dir_fd >= 0 && journal->segments.count == 1 &&
+	    journal->at == journal->segments.data[0].size) {
 		keep_number(journal);
 		unlink_segment(journal, journal->segments.data[0].name);
 	}
@@ -346,7 +357,8 @@ void journal_close(struct journal *journal)
 	free(journal);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing -----------------------------------------------------------------------------------
+ */
 
 void journal_raise(struct journal *journal, uint64_t number)
 {
@@ -378,7 +390,7 @@ static int check_room(struct journal *journal, size_t len, bool urgent, struct e
 	(void)pthread_mutex_unlock(&journal->lock);
 	return bytes + len <= max ? 0
 				  : err_set(err, ENOSPC, "StoreUnavailable", NULL,
-					    "%llu MiB wait for ClickHouse, more are not kept: see why it takes nothing",
+					    "%llu MiB wait for ClickHouse, no more is kept: check why it accepts no data",
 					    (unsigned long long)(bytes >> 20));
 }
 
@@ -422,7 +434,8 @@ static int append(struct journal *journal, const struct buf *frame, uint64_t num
 	return 0;
 }
 
-int journal_write(struct journal *journal, const struct journal_op *op, bool urgent, struct err *err)
+int journal_write(struct journal *journal, const struct journal_op *op, bool urgent,
+		  struct err *err)
 {
 	cleanup_buf struct buf frame = { 0 };
 	int rc = check_room(journal, op->len, urgent, err);
@@ -437,7 +450,8 @@ int journal_write(struct journal *journal, const struct journal_op *op, bool urg
 	return rc == -EDQUOT ? -ENOSPC : rc;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------- */
+/* ---- sending -----------------------------------------------------------------------------------
+ */
 
 int journal_load(struct journal *journal, struct buf *ret, uint64_t *ret_at)
 {
@@ -473,7 +487,8 @@ int journal_load(struct journal *journal, struct buf *ret, uint64_t *ret_at)
 /* The last file, all of it done: emptied, so that the next operation need not make one. */
 static void empty_last(struct journal *journal)
 {
-	uint64_t now = clock_monotonic_ns(), kept = now - journal->emptied_ns < KEPT_NS ? KEPT_BYTES : FILE_HEAD_BYTES;
+	uint64_t now = clock_monotonic_ns(),
+		 kept = now - journal->emptied_ns < KEPT_NS ? KEPT_BYTES : FILE_HEAD_BYTES;
 	struct journal_segment *last;
 
 	if (pthread_mutex_trylock(&journal->write_lock) != 0)
@@ -528,7 +543,9 @@ uint64_t journal_waiting(struct journal *journal)
 	uint64_t bytes;
 
 	(void)pthread_mutex_lock(&journal->lock);
-	bytes = journal->segments.count ? journal->bytes - journal->at - (journal->segments.count - 1) * FILE_HEAD_BYTES : 0;
+	bytes = journal->segments.count ? journal->bytes - journal->at -
+						  (journal->segments.count - 1) * FILE_HEAD_BYTES
+					: 0;
 	(void)pthread_mutex_unlock(&journal->lock);
 	return bytes;
 }

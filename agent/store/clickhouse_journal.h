@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is to be done on the server, durable on this host until it is done there: operations one after the other, in files below
- * clickhouse/ of the data directory.
+/* Operations for the server, durable on this host until the server has done them: one after the
+ * other, in files below clickhouse/ of the data directory.
  *
  *   file  = head "PROFCHJ1", frame*          names: 16 hexadecimal digits, ascending, ".journal"
- *   frame = {magic u32, table u32, length u32, crc32c of the bytes u32, number u64, partition u64, crc32c of the head before u32,
- *            zeros u32}, bytes, zeros to 8
+ *   frame = {magic u32, table u32, length u32, crc32c of the bytes u32, number u64,
+ *            partition u64, crc32c of the head before u32, zeros u32}, bytes, zeros to 8
  *
- * Table 0: the bytes are a statement; others: rows of that table (clickhouse_sql.h). Little-endian. Numbers ascend for ever: they are
- * the time in ns where that is larger than the last one, and even, so that what marks something as gone has a number between.
- * A tail that is no whole frame does not exist: it is cut off at open. Damage inside costs the frame it lies in.
+ * Table 0: the bytes are a statement; others: rows of that table (clickhouse_sql.h). Little-endian.
+ * Numbers ascend for ever. A number is the time in ns where that is larger than the last number.
+ * It is even, so that a marker of deletion has a number between. A tail that is no whole frame does
+ * not exist: it is cut off at open. Damage inside costs the frame it lies in.
  *
- * Thread rule: any thread writes, one takes what is to be sent. No lock is held for longer than writing takes. */
+ * Thread rule: any thread writes, one thread sends. No lock is held for longer than a write. */
 #ifndef PROFD_STORE_CLICKHOUSE_JOURNAL_H
 #define PROFD_STORE_CLICKHOUSE_JOURNAL_H
 
@@ -26,7 +27,7 @@
 #define JOURNAL_URGENT_BYTES  (1u << 20)     /* beyond that, for how something ended */
 #define JOURNAL_SEGMENT_BYTES (8u << 20)     /* a file that is larger is followed by another */
 
-/* ---- frames: pure ---------------------------------------------------------------------------------- */
+/* ---- frames: pure ---------------------------------------------------------------------------- */
 
 struct journal_op {
 	uint32_t table; /* 0 = a statement */
@@ -35,12 +36,14 @@ struct journal_op {
 	size_t len;
 };
 
-/* The next whole frame at or after @at (8-aligned, 8 for the first) in the bytes of a file. 1: @ret, and @ret_end is behind it; 0: there
- * is none, *ret_end is where the last one ended at best (@at). @ret_skipped: bytes before it that are none. */
-int journal_next_frame(const void *data, size_t len, size_t at, struct journal_op *ret, size_t *ret_end, size_t *ret_skipped) must_use;
+/* The next whole frame at or after @at (8-aligned, 8 for the first) in the bytes of a file. 1:
+ * @ret, and @ret_end is behind it; 0: there is none, *ret_end is where the last one ended at best
+ * (@at). @ret_skipped: bytes before it that are none. */
+int journal_next_frame(const void *data, size_t len, size_t at, struct journal_op *ret,
+		       size_t *ret_end, size_t *ret_skipped) must_use;
 void journal_add_frame(struct buf *out, const struct journal_op *op);
 
-/* ---- the files ------------------------------------------------------------------------------------- */
+/* ---- the files ------------------------------------------------------------------------------- */
 
 struct journal_segment {
 	uint64_t name;
@@ -67,23 +70,28 @@ struct journal {
 
 /* @dir_fd: the data directory, @path: its name. What a crash left is repaired. */
 int journal_open(int dir_fd, const char *path, struct journal **ret, struct err *err) must_use;
-/* What is all done leaves no file. */
+/* A journal whose operations are all done leaves no file. */
 void journal_close(struct journal *journal);
 CLEANUP_DEFINE(journal, struct journal *, journal_close);
 
 /* Numbers given from now on are larger. */
 void journal_raise(struct journal *journal, uint64_t number);
-/* Begins an operation: nobody else can write until it is written or given up. Returns its number. */
+/* Begins an operation: nobody else can write until it is written or given up. Returns its number.
+ */
 uint64_t journal_begin(struct journal *journal);
 /* Durable on return; ends journal_begin() also on failure. -ENOSPC, -EIO. */
-int journal_write(struct journal *journal, const struct journal_op *op, bool urgent, struct err *err) must_use;
+int journal_write(struct journal *journal, const struct journal_op *op, bool urgent,
+		  struct err *err) must_use;
 void journal_give_up(struct journal *journal);
 
-/* The bytes of the first file from @ret_at on, of which nothing is done yet; an empty buffer: nothing waits. */
+/* The bytes of the first file from @ret_at on, of which nothing is done yet; an empty buffer:
+ * nothing waits. */
 int journal_load(struct journal *journal, struct buf *ret, uint64_t *ret_at) must_use;
-/* All before @at of the first file is done, @number the last of it (0: none). The file goes when that was all. */
+/* All before @at of the first file is done, @number the last of it (0: none). The file goes when
+ * that was all. */
 void journal_done(struct journal *journal, uint64_t at, uint64_t number);
-/* Of whoever sends, when nothing waits: what was done a while ago is not sent again after a crash. */
+/* The sender calls it when nothing waits: operations done a while ago are not sent again after a
+ * crash. */
 void journal_tidy(struct journal *journal);
 /* Bytes that are not done. */
 uint64_t journal_waiting(struct journal *journal);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Records: one row each, the newest of a key counts. What is gone is a row that says so, with the number behind that of the row
- * it replaces, whoever wrote that one: no clocks are compared. */
+/* Records: one row each, the newest of a key counts. What is gone is a row that says so, with the
+ * number behind that of the row it replaces, whoever wrote that one: no clocks are compared. */
 #include <errno.h>
 #include <string.h>
 
@@ -56,14 +56,17 @@ static void add_key(struct buf *sql, const char *kind, const char *tenant, const
 	buf_add_str(sql, " AND gone = 0");
 }
 
-int clickhouse_remove(void *ctx, const char *kind, const char *tenant, const char *id, struct err *err)
+int clickhouse_remove(void *ctx, const char *kind, const char *tenant, const char *id,
+		      struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 };
 	uint64_t number = journal_begin(ch->journal);
 
-	buf_add_str(&sql, "INSERT INTO records (host, kind, tenant, id, service, type, status, created, op, gone, size, body) "
-			  "SELECT host, kind, tenant, id, '', '', '', created, op + 1, toUInt8(1), toUInt32(0), '' FROM records FINAL");
+	buf_add_str(&sql, "INSERT INTO records (host, kind, tenant, id, service, type, status, "
+			  "created, op, gone, size, body) "
+			  "SELECT host, kind, tenant, id, '', '', '', created, op + 1, toUInt8(1), "
+			  "toUInt32(0), '' FROM records FINAL");
 	add_key(&sql, kind, tenant, id);
 	/* Sent again, it leaves alone what came later. */
 	buf_add_str(&sql, " AND (host != ");
@@ -73,7 +76,8 @@ int clickhouse_remove(void *ctx, const char *kind, const char *tenant, const cha
 	return clickhouse_write(ch, 0, number, 0, &sql, true, err);
 }
 
-int clickhouse_get(void *ctx, const char *kind, const char *tenant, const char *id, char **ret_body, size_t *ret_len, struct err *err)
+int clickhouse_get(void *ctx, const char *kind, const char *tenant, const char *id, char **ret_body,
+		   size_t *ret_len, struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
@@ -108,7 +112,8 @@ int clickhouse_get(void *ctx, const char *kind, const char *tenant, const char *
 	return 0;
 }
 
-static void add_conditions(const struct clickhouse *ch, struct buf *sql, const struct store_query *query, bool with_cursor)
+static void add_conditions(const struct clickhouse *ch, struct buf *sql,
+			   const struct store_query *query, bool with_cursor)
 {
 	add_key(sql, query->kind, query->tenant, NULL);
 	if (!query->every_host)
@@ -122,13 +127,14 @@ static void add_conditions(const struct clickhouse *ch, struct buf *sql, const s
 		buf_printf(sql, " AND created < %llu", (unsigned long long)query->to_ns);
 	if (!with_cursor || !query->before_id)
 		return;
-	buf_printf(sql, " AND (created < %llu OR (created = %llu AND id < ", (unsigned long long)query->before_ns,
-		   (unsigned long long)query->before_ns);
+	buf_printf(sql, " AND (created < %llu OR (created = %llu AND id < ",
+		   (unsigned long long)query->before_ns, (unsigned long long)query->before_ns);
 	sql_text(sql, query->before_id);
 	buf_add_str(sql, "))");
 }
 
-static int count_rows(struct clickhouse *ch, const struct store_query *query, uint64_t *ret, struct err *err)
+static int count_rows(struct clickhouse *ch, const struct store_query *query, uint64_t *ret,
+		      struct err *err)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 	struct bytes in;
@@ -146,10 +152,12 @@ static int count_rows(struct clickhouse *ch, const struct store_query *query, ui
 
 static void add_order(struct buf *sql, const struct store_query *query)
 {
-	buf_add_str(sql, query->oldest_first ? " ORDER BY created, id, host" : " ORDER BY created DESC, id DESC, host");
+	buf_add_str(sql, query->oldest_first ? " ORDER BY created, id, host"
+					     : " ORDER BY created DESC, id DESC, host");
 }
 
-static int visit_rows(struct clickhouse *ch, const struct store_query *query, store_visit_fn *visit, void *visit_ctx, struct err *err)
+static int visit_rows(struct clickhouse *ch, const struct store_query *query, store_visit_fn *visit,
+		      void *visit_ctx, struct err *err)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 	struct store_record record = { .kind = query->kind };
@@ -180,8 +188,8 @@ static int visit_rows(struct clickhouse *ch, const struct store_query *query, st
 	return rc;
 }
 
-int clickhouse_list(void *ctx, const struct store_query *query, store_visit_fn *visit, void *visit_ctx, uint64_t *ret_total,
-		    struct err *err)
+int clickhouse_list(void *ctx, const struct store_query *query, store_visit_fn *visit,
+		    void *visit_ctx, uint64_t *ret_total, struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	uint64_t total = 0;

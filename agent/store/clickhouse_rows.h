@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows as ClickHouse's format RowBinary has them, both ways: little-endian numbers, texts behind their length (LEB128). Rows that are
- * read begin with a mark, so that the text of an exception is no row, and their texts end in a zero byte, so that they are read where
- * they lie. A server's answer may be anything: every length is checked, a text with a zero inside is refused. Pure. */
+/* Rows as ClickHouse's format RowBinary has them, both ways: little-endian numbers, texts behind
+ * their length (LEB128). Rows that are read begin with a mark, so that the text of an exception is
+ * no row. Their texts end in a zero byte, so they need no copy. A server's answer may be anything:
+ * every length is checked, a text with a zero inside is refused. Pure. */
 #ifndef PROFD_STORE_CLICKHOUSE_ROWS_H
 #define PROFD_STORE_CLICKHOUSE_ROWS_H
 
@@ -13,7 +14,9 @@
 #define ROW_MARK	   "toUInt32(2665590437)"
 #define ROW_MARK_NUMBER	   2665590437u
 #define ROW_TEXT(column)   "concat(" column ", '\\0')"
-#define ROW_BLOB_MAX	   (STORE_CHUNK_MAX + 4096u) /* bytes; what packed_make() makes of the largest chunk is shorter */
+#define ROW_BLOB_MAX                                                                               \
+	(STORE_CHUNK_MAX +                                                                         \
+	 4096u) /* bytes; what packed_make() makes of the largest chunk is shorter */
 
 static inline void row_add_u8(struct buf *out, uint8_t value)
 {
@@ -41,13 +44,15 @@ const char *row_text(struct bytes *in);
 /* In the answer; NULL and failed when it is too long. */
 const void *row_blob(struct bytes *in, size_t max, size_t *ret_len);
 
-/* ---- the rows of each question ------------------------------------------------------------------- */
+/* ---- the rows of each question --------------------------------------------------------------- */
 
-/* "SELECT mark, " and these columns, in this order. Each reader: 1 = a row, 0 = the end, -EPROTO; texts and blobs lie in the answer. */
+/* "SELECT mark, " and these columns, in this order. Each reader: 1 = a row, 0 = the end, -EPROTO;
+ * texts and blobs lie in the answer. */
 
-#define RECORD_COLUMNS                                                                                                               \
-	ROW_TEXT("host") ", " ROW_TEXT("tenant") ", " ROW_TEXT("id") ", " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT(     \
-		"status") ", created, body"
+#define RECORD_COLUMNS                                                                             \
+	ROW_TEXT("host")                                                                           \
+	", " ROW_TEXT("tenant") ", " ROW_TEXT("id") ", " ROW_TEXT("service") ", " ROW_TEXT(        \
+		"type") ", " ROW_TEXT("status") ", created, body"
 int row_read_record(struct bytes *in, struct store_record *ret) must_use;
 
 struct chunk_row {
@@ -59,7 +64,7 @@ struct chunk_row {
 #define CHUNK_COLUMNS "op, seq, kind, identity, position, z"
 int row_read_chunk(struct bytes *in, struct chunk_row *ret) must_use;
 
-/* Of the history. */
+/* Rows of the history. */
 enum history_row_kind {
 	HISTORY_DROP = 1, /* what is older does not exist */
 	HISTORY_SHARED,	  /* what the hours of a series share */
@@ -86,8 +91,8 @@ struct history_row {
 	const void *z;
 	size_t len;
 };
-#define HISTORY_COLUMNS                                                                                                              \
-	"row, ts, op, seq, kept, " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT(                                            \
+#define HISTORY_COLUMNS                                                                            \
+	"row, ts, op, seq, kept, " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT(        \
 		"owners") ", samples, lost, value, profiled, size, minutes"
 int row_read_history(struct bytes *in, struct history_row *ret) must_use;
 

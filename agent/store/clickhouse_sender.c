@@ -11,6 +11,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "agent/store/clickhouse_schema.h"
 #include "agent/store/clickhouse_sql.h"
 
 #define BACKOFF_MAX_S  60u
@@ -19,17 +20,34 @@
 #define CLOSE_NS       (2 * NS_PER_S)
 #define IDLE_NS	       (60 * NS_PER_S)
 #define BATCH_BYTES    (4u << 20)
+#define WINDOW_BYTES   (16u << 20)
+#define WINDOW_OPS     1024u
+#define WINDOW_TARGETS 6u /* INSERTs: a reader waits for all of them */
 #define REFUSED_TRIES  3u
 #define REFUSED_FILE   "refused"
 #define REFUSED_MAX    (16 << 20) /* bytes kept of what was set aside */
 
-/* ---- what the server said ------------------------------------------------------------------------ */
+/* ---- what the server said -------------------------------------------------------------------- */
 
-/* Of the bytes themselves, not of the server's state (dbms/src/Common/ErrorCodes.cpp). */
+/* true: the server refuses the bytes themselves, whatever its state
+ * (dbms/src/Common/ErrorCodes.cpp). */
 static bool is_refusal(int code)
 {
-	static const int codes[] = { 6 /* text */, 27 /* input */, 32 /* end */, 33 /* not all */, 36, 43 /* types */, 53, 62 /* syntax */,
-				     69, 70, 117 /* data */, 128, 131 /* too large */, 271, 306 };
+	static const int codes[] = { 6 /* text */,
+				     27 /* input */,
+				     32 /* end */,
+				     33 /* not all */,
+				     36,
+				     43 /* types */,
+				     53,
+				     62 /* syntax */,
+				     69,
+				     70,
+				     117 /* data */,
+				     128,
+				     131 /* too large */,
+				     271,
+				     306 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
 		if (code == codes[i])
@@ -42,7 +60,8 @@ static bool is_without_table(int code)
 	return code == 60 || code == 81;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting -----------------------------------------------------------------------------------
+ */
 
 /* Lock held; until @deadline_ns (monotonic) or a change. False: the time is over. */
 static bool wait_change(struct journal *journal, uint64_t deadline_ns)
@@ -82,8 +101,10 @@ int clickhouse_sender_wait(struct clickhouse_sender *sender, struct err *err)
 	(void)pthread_mutex_unlock(&journal->lock);
 	if (rc == -ETIME)
 		rc = err_set(err, EIO, "StoreUnavailable", NULL,
-			     "ClickHouse at %s has not taken yet what waits for it (%llu KiB): ask again, or see why it is slow",
-			     clickhouse_http_name(sender->http), (unsigned long long)(journal_waiting(journal) >> 10));
+			     "ClickHouse at %s has not accepted all waiting data yet (%llu KiB): ask "
+			     "again, or check why it is slow",
+			     clickhouse_http_name(sender->http),
+			     (unsigned long long)(journal_waiting(journal) >> 10));
 	return rc;
 }
 
@@ -132,59 +153,116 @@ static void back_off(struct clickhouse_sender *sender, unsigned round)
 	(void)pthread_mutex_unlock(&journal->lock);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------- */
+/* ---- sending -----------------------------------------------------------------------------------
+ */
 
-struct batch {
-	struct buf rows; /* of several operations; empty: @op alone */
-	struct journal_op op; /* the first, or the only one */
-	uint64_t end, number; /* behind the last, of the last */
+/* Waiting operations up to the next statement, as many as are sent before the journal forgets them.
+ * They go as one INSERT for each table and partition: their order does not decide what counts,
+ * since each row has the number of its operation. Records come last: what they speak of is there
+ * before them. Minutes and hours keep their order: readers know by the largest number of a day
+ * whether it has changed. */
+struct window {
+	struct journal_op ops[WINDOW_OPS];
+	bool sent[WINDOW_OPS];
 	unsigned count;
+	uint64_t end; /* behind the last */
 };
 
-/* The frames of @data from @at on that can go as one; false: none. @single: only one. */
-static bool next_batch(const struct buf *data, size_t at, bool single, struct batch *ret)
+/* Counts @op's table and partition among the @count before it. False: there are enough of them, or
+ * they are minutes behind hours. */
+static bool note_target(const struct window *window, const struct journal_op *op, unsigned *count)
+{
+	bool known = false;
+
+	for (unsigned i = 0; i < window->count; i++) {
+		const struct journal_op *other = &window->ops[i];
+
+		if (op->table == CLICKHOUSE_MINUTES && other->table == CLICKHOUSE_HOURS)
+			return false;
+		known |= other->table == op->table && other->partition == op->partition;
+	}
+	return known || ++*count <= WINDOW_TARGETS;
+}
+
+/* The next operations of @data from @at on; false: none. @single: only one. */
+static bool next_window(const struct buf *data, size_t at, bool single, struct window *ret)
 {
 	struct journal_op op;
-	size_t end, skipped;
+	size_t end, skipped, bytes = 0;
+	unsigned targets = 0;
 
 	ret->count = 0;
-	while (journal_next_frame(data->data, data->len, at, &op, &end, &skipped)) {
-		bool first = ret->count == 0;
-
-		if (!first && (op.table == 0 || op.table != ret->op.table || op.partition != ret->op.partition ||
-			       ret->rows.len + op.len > BATCH_BYTES))
+	memset(ret->sent, 0, sizeof(ret->sent));
+	while (ret->count < (single ? 1 : WINDOW_OPS) &&
+	       journal_next_frame(data->data, data->len, at, &op, &end, &skipped)) {
+		if ((ret->count && (op.table == 0 || bytes + op.len > WINDOW_BYTES)) ||
+		    !note_target(ret, &op, &targets))
 			break;
-		if (first)
-			ret->op = op;
-		/* The first is only copied when a second one follows. */
-		if (ret->count == 1)
-			buf_add(&ret->rows, ret->op.data, ret->op.len);
-		if (!first)
-			buf_add(&ret->rows, op.data, op.len);
-		ret->count++;
+		bytes += op.len;
+		ret->ops[ret->count++] = op;
 		ret->end = at = end;
-		ret->number = op.number;
-		if (single || op.table == 0)
+		if (op.table == 0)
 			break;
 	}
 	return ret->count > 0;
 }
 
-static int send_batch(struct clickhouse_sender *sender, const struct batch *batch, int *ret_code, struct err *err)
+/* The first operation that is not sent, but records only when nothing else is left; -1: all are. */
+static int next_unsent(const struct window *window)
+{
+	int record = -1;
+
+	for (unsigned i = 0; i < window->count; i++) {
+		if (window->sent[i])
+			continue;
+		if (window->ops[i].table != CLICKHOUSE_RECORDS)
+			return (int)i;
+		if (record < 0)
+			record = (int)i;
+	}
+	return record;
+}
+
+/* Marks @first and those that go with it as sent and writes their rows into @rows, which stays
+ * empty for one alone. */
+static void take_batch(struct window *window, unsigned first, struct buf *rows)
+{
+	const struct journal_op *op = &window->ops[first];
+	size_t bytes = op->len;
+	unsigned count = 1;
+
+	window->sent[first] = true;
+	for (unsigned i = first + 1; op->table && i < window->count; i++) {
+		const struct journal_op *other = &window->ops[i];
+
+		if (window->sent[i] || other->table != op->table || other->partition != op->partition)
+			continue;
+		if (bytes + other->len > BATCH_BYTES)
+			break;
+		if (count++ == 1)
+			buf_add(rows, op->data, op->len);
+		buf_add(rows, other->data, other->len);
+		bytes += other->len;
+		window->sent[i] = true;
+	}
+}
+
+static int send_batch(struct clickhouse_sender *sender, const struct journal_op *op,
+		      const struct buf *rows, int *ret_code, struct err *err)
 {
 	struct clickhouse_request request = { .whatever = true };
 	cleanup_buf struct buf text = { 0 };
 
-	if (batch->op.table == 0) {
-		buf_add(&text, batch->op.data, batch->op.len);
+	if (op->table == 0) {
+		buf_add(&text, op->data, op->len);
 		buf_add_char(&text, '\0');
 		request.sql = text.data;
 	} else {
-		request.sql = clickhouse_insert(batch->op.table);
-		request.body = batch->count > 1 ? batch->rows.data : batch->op.data;
-		request.body_len = batch->count > 1 ? batch->rows.len : batch->op.len;
+		request.sql = clickhouse_insert(op->table);
+		request.body = rows->len ? rows->data : op->data;
+		request.body_len = rows->len ? rows->len : op->len;
 	}
-	if (text.error || batch->rows.error)
+	if (text.error || rows->error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to send what waits");
 	if (!request.sql) {
 		*ret_code = 62;
@@ -193,10 +271,12 @@ static int send_batch(struct clickhouse_sender *sender, const struct batch *batc
 	return clickhouse_http_do(sender->http, &request, NULL, ret_code, err);
 }
 
-static void set_aside(struct clickhouse_sender *sender, const struct journal_op *op, const struct err *why)
+static void set_aside(struct clickhouse_sender *sender, const struct journal_op *op,
+		      const struct err *why)
 {
 	struct journal *journal = sender->journal;
-	cleanup_close int fd = openat(journal->dir_fd, REFUSED_FILE, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	cleanup_close int fd = openat(journal->dir_fd, REFUSED_FILE,
+				      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	cleanup_buf struct buf frame = { 0 };
 	static struct log_limit limit = { .burst = 3 };
 	struct stat st;
@@ -216,71 +296,82 @@ static void set_aside(struct clickhouse_sender *sender, const struct journal_op 
 struct progress {
 	unsigned round;	  /* tries in succession that failed */
 	unsigned refused; /* of one operation */
+	unsigned alone;	  /* so many operations go one by one, since one of them is refused */
 };
 
-/* False: the rest is for later. */
-static bool do_batch(struct clickhouse_sender *sender, uint64_t base, const struct batch *batch, struct progress *progress)
+/* Sends what is left of @window. False: the rest is for later. */
+static bool send_window(struct clickhouse_sender *sender, struct window *window,
+			struct progress *progress)
 {
-	struct err why = { 0 };
-	int code = 0, rc = sender->tables_made ? 0 : clickhouse_make_tables(sender->http, sender->database, &code, &why);
-	bool refused;
+	int first, rc = 0;
 
-	sender->tables_made |= rc == 0;
-	if (rc == 0)
-		rc = send_batch(sender, batch, &code, &why);
-	refused = rc < 0 && is_refusal(code) && sender->tables_made;
-	if (is_without_table(code))
-		sender->tables_made = false;
-	if (refused && batch->count == 1 && ++progress->refused >= REFUSED_TRIES) {
-		set_aside(sender, &batch->op, &why);
-		rc = 0;
+	while (rc == 0 && (first = next_unsent(window)) >= 0) {
+		cleanup_buf struct buf rows = { 0 };
+		struct err why = { 0 };
+		int code = 0;
+
+		if (!sender->tables_made)
+			rc = clickhouse_schema_make(sender->http, &code, &why);
+		sender->tables_made |= rc == 0;
+		if (rc == 0) {
+			take_batch(window, (unsigned)first, &rows);
+			rc = send_batch(sender, &window->ops[first], &rows, &code, &why);
+		}
+		if (rc < 0 && is_refusal(code) && sender->tables_made && window->count > 1) {
+			progress->alone = window->count;
+			return true;
+		}
+		if (rc < 0 && is_refusal(code) && sender->tables_made &&
+		    ++progress->refused >= REFUSED_TRIES) {
+			set_aside(sender, &window->ops[first], &why);
+			rc = 0;
+		}
+		if (is_without_table(code))
+			sender->tables_made = false;
+		if (rc < 0) {
+			note_failure(sender, &why);
+			back_off(sender, progress->round);
+			progress->round += progress->round < 6;
+		}
 	}
-	if (rc == 0) {
-		note_success(sender);
-		journal_done(sender->journal, base + batch->end, batch->number);
-		*progress = (struct progress){ 0 };
-		return true;
-	}
-	/* One of several: each by itself. */
-	if (refused && batch->count > 1) {
-		progress->refused = 1;
-		return true;
-	}
-	note_failure(sender, &why);
-	back_off(sender, progress->round);
-	progress->round += progress->round < 6;
-	return false;
+	return rc == 0;
 }
 
 static void send_waiting(struct clickhouse_sender *sender, struct progress *progress)
 {
+	cleanup_free struct window *window = malloc(sizeof(*window));
 	cleanup_buf struct buf data = { 0 };
-	struct batch batch = { 0 };
 	uint64_t base = 0;
 	size_t at = 0;
-	int rc = journal_load(sender->journal, &data, &base);
+	int rc = window ? journal_load(sender->journal, &data, &base) : -ENOMEM;
 
 	if (rc < 0) {
 		struct err why = { 0 };
 
-		(void)err_set(&why, EIO, "StoreUnavailable", NULL, "%s cannot be read (%s): what waits there is sent when it can",
+		(void)err_set(&why, EIO, "StoreUnavailable", NULL,
+			      "%s cannot be read (%s): the waiting data is sent when it can",
 			      sender->journal->path, strerror(-rc));
 		note_failure(sender, &why);
 		back_off(sender, 6);
 		return;
 	}
-	while (!atomic_load(sender->stop) && next_batch(&data, at, progress->refused > 0, &batch)) {
-		bool tried_many = batch.count > 1;
+	window->count = 0;
+	while (!atomic_load(sender->stop) && next_window(&data, at, progress->alone > 0, window)) {
+		const unsigned alone = progress->alone;
 
-		if (!do_batch(sender, base, &batch, progress))
+		if (!send_window(sender, window, progress))
 			break;
-		if (!(tried_many && progress->refused))
-			at = batch.end;
-		buf_deinit(&batch.rows);
+		if (!alone && progress->alone)
+			continue; /* again, each by itself */
+		note_success(sender);
+		at = window->end;
+		journal_done(sender->journal, base + at, window->ops[window->count - 1].number);
+		*progress = (struct progress){ .alone = alone ? alone - 1 : 0 };
+		window->count = 0;
 	}
-	buf_deinit(&batch.rows);
-	/* A file that was done already; or no frame where one should be: damage that came after it was written. */
-	if (batch.count == 0 && (data.len == 0 || at < data.len) && !atomic_load(sender->stop))
+	/* A file that was done already; or no frame where one should be: damage that came after it
+	 * was written. */
+	if (window->count == 0 && (data.len == 0 || at < data.len) && !atomic_load(sender->stop))
 		journal_done(sender->journal, base + data.len, 0);
 }
 
@@ -292,7 +383,8 @@ static bool wait_for_work(struct clickhouse_sender *sender)
 
 	(void)pthread_mutex_lock(&journal->lock);
 	for (;;) {
-		work = journal->segments.count && (journal->segments.count > 1 || journal->at < journal->segments.data[0].size);
+		work = journal->segments.count && (journal->segments.count > 1 ||
+						   journal->at < journal->segments.data[0].size);
 		if (work || atomic_load(sender->stop) || !wait_change(journal, until))
 			break;
 	}

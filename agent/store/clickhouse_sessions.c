@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Data of sessions: a row for each chunk and one for the position, in the order of (op, seq). What was removed is a row that says so:
- * rows of the id up to it do not exist. */
+/* Data of sessions: a row for each chunk and one for the position, in the order of (op, seq). What
+ * was removed is a row that says so: rows of the id up to it do not exist. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@
 #define PAGE_ROWS     64  /* of a session that are asked for at once */
 #define DAY_NS	      86400000000000ull
 
-static void add_row(struct buf *body, const struct clickhouse *ch, const char *id, uint64_t number, const struct chunk_row *row)
+static void add_row(struct buf *body, const struct clickhouse *ch, const char *id, uint64_t number,
+		    const struct chunk_row *row)
 {
 	row_add_text(body, ch->host);
 	row_add_text(body, id);
@@ -41,7 +42,8 @@ static void free_packed(struct packed_chunk *packed, size_t count)
 	free(packed);
 }
 
-static int pack(const struct store_chunk *chunks, size_t count, struct packed_chunk *packed, uint64_t *ret_bytes, struct err *err)
+static int pack(const struct store_chunk *chunks, size_t count, struct packed_chunk *packed,
+		uint64_t *ret_bytes, struct err *err)
 {
 	uint64_t bytes = 0;
 
@@ -56,10 +58,14 @@ static int pack(const struct store_chunk *chunks, size_t count, struct packed_ch
 	return 0;
 }
 
-static int write_group(struct clickhouse *ch, const char *id, const struct store_chunk *chunks, const struct packed_chunk *packed,
-		       size_t count, uint64_t feed_identity, uint64_t feed_position, struct err *err)
+static int write_group(struct clickhouse *ch, const char *id, const struct store_chunk *chunks,
+		       const struct packed_chunk *packed, size_t count, uint64_t feed_identity,
+		       uint64_t feed_position, struct err *err)
 {
-	const struct chunk_row last = { .seq = SEQ_LAST, .kind = KIND_POSITION, .identity = feed_identity, .position = feed_position };
+	const struct chunk_row last = { .seq = SEQ_LAST,
+					.kind = KIND_POSITION,
+					.identity = feed_identity,
+					.position = feed_position };
 	cleanup_buf struct buf body = { 0 };
 	uint64_t number = journal_begin(ch->journal);
 
@@ -74,12 +80,14 @@ static int write_group(struct clickhouse *ch, const char *id, const struct store
 	return clickhouse_write(ch, CLICKHOUSE_CHUNKS, number, number / DAY_NS, &body, false, err);
 }
 
-int clickhouse_session_append(void *ctx, const char *id, const struct store_chunk *chunks, size_t count, uint64_t feed_identity,
-			      uint64_t feed_position, struct err *err)
+int clickhouse_session_append(void *ctx, const char *id, const struct store_chunk *chunks,
+			      size_t count, uint64_t feed_identity, uint64_t feed_position,
+			      struct err *err)
 {
 	struct packed_chunk *packed = calloc(count + 1, sizeof(*packed));
 	uint64_t bytes = 0;
-	int rc = packed ? pack(chunks, count, packed, &bytes, err) : err_set(err, ENOMEM, NULL, NULL, "no memory to store a session");
+	int rc = packed ? pack(chunks, count, packed, &bytes, err)
+			: err_set(err, ENOMEM, NULL, NULL, "no memory to store a session");
 
 	if (rc == 0)
 		rc = clickhouse_check_room(ctx, bytes, err);
@@ -104,7 +112,8 @@ static int no_session(const char *id, struct err *err)
 	return err_set(err, ENOENT, NULL, NULL, "store: no data of %s", id);
 }
 
-int clickhouse_session_position(void *ctx, const char *id, uint64_t *ret_identity, uint64_t *ret_position, struct err *err)
+int clickhouse_session_position(void *ctx, const char *id, uint64_t *ret_identity,
+				uint64_t *ret_position, struct err *err)
 {
 	struct clickhouse *ch = ctx;
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
@@ -114,7 +123,8 @@ int clickhouse_session_position(void *ctx, const char *id, uint64_t *ret_identit
 
 	buf_add_str(&sql, "SELECT " ROW_MARK ", op, seq, kind, identity, position, ''");
 	add_rows_of(&sql, id);
-	buf_add_str(&sql, " AND kind = " KIND_POSITION_SQL " ORDER BY op DESC, seq DESC LIMIT 1 FORMAT RowBinary");
+	buf_add_str(&sql, " AND kind = " KIND_POSITION_SQL
+			  " ORDER BY op DESC, seq DESC LIMIT 1 FORMAT RowBinary");
 	rc = clickhouse_ask(ch, &sql, &answer, err);
 	if (rc < 0)
 		return rc;
@@ -127,7 +137,8 @@ int clickhouse_session_position(void *ctx, const char *id, uint64_t *ret_identit
 	return 0;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 struct session_reader {
 	struct clickhouse *ch;
@@ -186,9 +197,14 @@ static int read_page(struct session_reader *reader, struct err *err)
 	return rc;
 }
 
-int clickhouse_session_read(void *ctx, const char *id, store_chunk_fn *visit, void *visit_ctx, unsigned *ret_damaged, struct err *err)
+int clickhouse_session_read(void *ctx, const char *id, store_chunk_fn *visit, void *visit_ctx,
+			    unsigned *ret_damaged, struct err *err)
 {
-	struct session_reader reader = { .ch = ctx, .id = id, .visit = visit, .ctx = visit_ctx, .packed = packed_reader_create() };
+	struct session_reader reader = { .ch = ctx,
+					 .id = id,
+					 .visit = visit,
+					 .ctx = visit_ctx,
+					 .packed = packed_reader_create() };
 	int rc;
 
 	do
@@ -228,7 +244,7 @@ uint64_t clickhouse_session_bytes(void *ctx, const char *id)
 	return measure(ctx, id, found, NULL) == 0 ? found[1] : 0;
 }
 
-/* ---- removing and copying ------------------------------------------------------------------------ */
+/* ---- removing and copying -------------------------------------------------------------------- */
 
 int clickhouse_session_remove(void *ctx, const char *id, struct err *err)
 {
@@ -236,14 +252,18 @@ int clickhouse_session_remove(void *ctx, const char *id, struct err *err)
 	cleanup_buf struct buf sql = { 0 };
 	uint64_t number = journal_begin(ch->journal);
 
-	/* Behind the last row of whoever wrote it, by that host's own numbers. Sent again, it finds itself, or leaves alone what came
-	 * later. */
-	buf_add_str(&sql, "INSERT INTO chunks (host, id, op, seq, kind, identity, position, size, z) SELECT host, id, max(op) + 1, "
-			  "toUInt32(0), toUInt32(" KIND_GONE_SQL "), toUInt64(0), toUInt64(0), toUInt32(0), '' FROM chunks WHERE id = ");
+	/* Behind the last row of whoever wrote it, by that host's own numbers. Sent again, it finds
+	 * itself, or leaves alone what came later. */
+	buf_add_str(&sql, "INSERT INTO chunks (host, id, op, seq, kind, identity, position, size, "
+			  "z) SELECT host, id, max(op) + 1, "
+			  "toUInt32(0), toUInt32(" KIND_GONE_SQL
+			  "), toUInt64(0), toUInt64(0), toUInt32(0), '' FROM chunks WHERE id = ");
 	sql_text(&sql, id);
 	buf_add_str(&sql, " AND (host != ");
 	sql_text(&sql, ch->host);
-	buf_printf(&sql, " OR op < %llu) GROUP BY host, id HAVING argMax(kind, op) != " KIND_GONE_SQL, (unsigned long long)number);
+	buf_printf(&sql,
+		   " OR op < %llu) GROUP BY host, id HAVING argMax(kind, op) != " KIND_GONE_SQL,
+		   (unsigned long long)number);
 	atomic_store(&ch->shrunk, true);
 	return clickhouse_write(ch, 0, number, 0, &sql, true, err);
 }
@@ -274,17 +294,22 @@ int clickhouse_session_copy(void *ctx, const char *from, const char *to, struct 
 	if (rc < 0)
 		return rc;
 	number = journal_begin(ch->journal);
-	buf_add_str(&sql, "INSERT INTO chunks (host, id, op, seq, kind, identity, position, size, z) SELECT ");
+	buf_add_str(
+		&sql,
+		"INSERT INTO chunks (host, id, op, seq, kind, identity, position, size, z) SELECT ");
 	sql_text(&sql, ch->host);
 	buf_add_str(&sql, ", ");
 	sql_text(&sql, to);
-	buf_printf(&sql, ", toUInt64(%llu), toUInt32(rowNumberInAllBlocks()), kind, identity, position, size, z FROM (SELECT *",
+	buf_printf(&sql,
+		   ", toUInt64(%llu), toUInt32(rowNumberInAllBlocks()), kind, identity, position, "
+		   "size, z FROM (SELECT *",
 		   (unsigned long long)number);
 	add_rows_of(&sql, from);
 	buf_add_str(&sql, " ORDER BY op, seq LIMIT 1 BY op, seq)");
 	rc = clickhouse_write(ch, 0, number, 0, &sql, false, err);
 	if (rc == 0)
-		/* So that the source may go. Where it takes longer, the journal's order still holds on this host. */
+		/* The source may be deleted then. Where it takes longer, the journal's order still holds
+		 * on this host. */
 		(void)!clickhouse_sender_wait(&ch->sender, NULL);
 	return rc;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums of days. Lists ask for those of every day again and again: one question tells which days have changed (by the number of their newest
- * row), the sums of others are kept. */
+/* Sums of days. Lists ask for those of every day again and again: one question tells which days
+ * have changed (by the number of their newest row), the sums of others are kept. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,7 +10,9 @@
 #include "agent/store/spans.h"
 
 #define ROWS_MAX   500000u /* 48 bytes each */
-#define FRESH_NS   (2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its own makes them old */
+#define FRESH_NS                                                                                   \
+	(2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its  \
+			  own makes them old */
 
 struct day_version {
 	struct store_day day; /* of its own: without a host */
@@ -33,9 +35,10 @@ static uint64_t written(struct clickhouse *ch)
 	return number;
 }
 
-/* ---- versions ------------------------------------------------------------------------------------ */
+/* ---- versions -------------------------------------------------------------------------------- */
 
-static int read_versions(struct clickhouse *ch, struct buf *answer, struct day_versions_vec *ret, struct err *err)
+static int read_versions(struct clickhouse *ch, struct buf *answer, struct day_versions_vec *ret,
+			 struct err *err)
 {
 	struct bytes in = bytes_of(answer->data, answer->len);
 	struct day_row row;
@@ -53,22 +56,22 @@ static int read_versions(struct clickhouse *ch, struct buf *answer, struct day_v
 	return rc < 0 ? clickhouse_no_answer(ch, err) : 0;
 }
 
-static int ask_versions(struct clickhouse *ch, bool all_hosts, struct day_versions_vec *ret, struct err *err)
+static int ask_versions(struct clickhouse *ch, bool all_hosts, struct day_versions_vec *ret,
+			struct err *err)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, host = { 0 };
 	int rc;
 
 	if (!all_hosts) {
-		buf_add_str(&host, " WHERE host = ");
+		buf_add_str(&host, "WHERE host = ");
 		sql_text(&host, ch->host);
 	}
 	buf_printf(&sql,
-		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(l) FROM (SELECT host, day, retention, max(last) AS l, "
-		   "max(gone) AS g FROM (SELECT host, day, retention, maxIf(op, row != 1) AS last, maxIf(op, row = 1) AS gone FROM hours%s "
-		   "GROUP BY host, day, retention UNION ALL SELECT host, day, retention, max(op) AS last, toUInt64(0) AS gone FROM minutes%s "
-		   "GROUP BY host, day, retention) GROUP BY host, day, retention) WHERE l > g FORMAT RowBinary",
-		   host.len ? host.data : "", host.len ? host.data : "");
-	rc = host.error ? err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store") : clickhouse_ask(ch, &sql, &answer, err);
+		   "SELECT " ROW_MARK ", " ROW_TEXT("host") ", day, retention, toUInt64(l) FROM "
+		   "(" CLICKHOUSE_NEWEST(" %s ") ") WHERE l > g FORMAT RowBinary",
+		   host.len ? host.data : "");
+	rc = host.error ? err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store")
+			: clickhouse_ask(ch, &sql, &answer, err);
 	return rc < 0 ? rc : read_versions(ch, &answer, ret, err);
 }
 
@@ -99,7 +102,8 @@ static uint64_t version_of(const struct versions *versions, const struct store_d
 	return 0;
 }
 
-static int find_version(struct clickhouse *ch, const struct store_day *day, uint64_t *ret, struct err *err)
+static int find_version(struct clickhouse *ch, const struct store_day *day, uint64_t *ret,
+			struct err *err)
 {
 	bool other = day->host[0] != '\0', fresh;
 	struct versions *versions = &ch->versions[other];
@@ -107,7 +111,8 @@ static int find_version(struct clickhouse *ch, const struct store_day *day, uint
 	int rc = 0;
 
 	(void)pthread_mutex_lock(&ch->spans_lock);
-	fresh = versions->asked_ns && versions->written == number && clock_monotonic_ns() - versions->asked_ns < FRESH_NS;
+	fresh = versions->asked_ns && versions->written == number &&
+		clock_monotonic_ns() - versions->asked_ns < FRESH_NS;
 	(void)pthread_mutex_unlock(&ch->spans_lock);
 	if (!fresh)
 		rc = renew(ch, other, err);
@@ -119,10 +124,11 @@ static int find_version(struct clickhouse *ch, const struct store_day *day, uint
 	return *ret ? 0 : clickhouse_no_day(err);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Of any version. Lock held. */
-static struct history_spans **find_kept(struct clickhouse *ch, const struct store_day *day, uint64_t span_ns)
+/* The kept sums of a day, of any version. Lock held. */
+static struct history_spans **find_kept(struct clickhouse *ch, const struct store_day *day,
+					uint64_t span_ns)
 {
 	struct history_spans **at = &ch->spans;
 
@@ -131,7 +137,7 @@ static struct history_spans **find_kept(struct clickhouse *ch, const struct stor
 	return at;
 }
 
-/* What is newer than its version is added up again when the version is known to be newer. */
+/* Sums that are newer than their version are made again when the version is known to be newer. */
 static void keep(struct clickhouse *ch, struct history_spans **made_take)
 {
 	struct history_spans *made = *made_take, **at, *old;
@@ -152,7 +158,8 @@ static void keep(struct clickhouse *ch, struct history_spans **made_take)
 	history_spans_destroy(old);
 }
 
-int clickhouse_history_spans(void *ctx, const struct store_day *day, const struct store_window_query *query, uint64_t span_ns,
+int clickhouse_history_spans(void *ctx, const struct store_day *day,
+			     const struct store_window_query *query, uint64_t span_ns,
 			     store_span_fn *visit, void *visit_ctx, struct err *err)
 {
 	struct store_day key = { .day = day->day, .retention_days = day->retention_days };

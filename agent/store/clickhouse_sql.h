@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQL for ClickHouse: texts that cannot end early, and the tables. Pure but for clickhouse_make_tables(). */
+/* SQL for ClickHouse: texts that cannot end early, and the INSERT of each table. Pure. */
 #ifndef PROFD_STORE_CLICKHOUSE_SQL_H
 #define PROFD_STORE_CLICKHOUSE_SQL_H
 
 #include "agent/base/buf.h"
-#include "agent/store/clickhouse_http.h"
 
-/* Appends @text as a literal in quotes. All texts that come from outside go through here; any bytes. */
+/* Appends @text as a literal in quotes. All texts that come from outside go through here; any
+ * bytes. */
 void sql_text(struct buf *out, const char *text);
 void sql_bytes(struct buf *out, const char *text, size_t len);
 
-/* Where operations are put, by the numbers that the journal keeps. */
+/* Tables that operations go to, by the numbers that the journal keeps. */
 enum clickhouse_table {
 	CLICKHOUSE_RECORDS = 1,
 	CLICKHOUSE_CHUNKS,
@@ -20,9 +20,5 @@ enum clickhouse_table {
 };
 /* The INSERT whose rows are in the body. NULL: no such table. */
 const char *clickhouse_insert(uint32_t table);
-
-/* Creates database and tables where they are absent. *ret_code as of clickhouse_http_do(), -1: it is no ClickHouse. -EPROTO: made by a
- * newer version. */
-int clickhouse_make_tables(struct clickhouse_http *http, const char *database, int *ret_code, struct err *err) must_use;
 
 #endif

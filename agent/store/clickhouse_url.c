@@ -12,7 +12,9 @@
 
 static int refuse(struct err *err, const char *what)
 {
-	return err_set(err, EINVAL, NULL, "url", "store url: %s; expected clickhouse://[user[:password]@]host:port/database", what);
+	return err_set(err, EINVAL, NULL, "url",
+		       "store url: %s; expected clickhouse://[user[:password]@]host:port/database[?cluster=NAME]",
+		       what);
 }
 
 static int hex_digit(char c)
@@ -32,7 +34,8 @@ static bool decode(const char *text, size_t len, char out[CLICKHOUSE_NAME_SIZE])
 		unsigned char c = (unsigned char)text[i];
 
 		if (c == '%') {
-			int high = i + 2 < len ? hex_digit(text[i + 1]) : -1, low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+			int high = i + 2 < len ? hex_digit(text[i + 1]) : -1,
+			    low = high >= 0 ? hex_digit(text[i + 2]) : -1;
 
 			if (low < 0)
 				return false;
@@ -88,6 +91,32 @@ static int parse_where(const char *text, size_t len, struct clickhouse_url *url,
 	return 0;
 }
 
+static bool is_word(const char *text, size_t len)
+{
+	return len > 0 && len < CLICKHOUSE_WORD_SIZE && strspn(text, WORD_CHARS) >= len;
+}
+
+/* Parses what follows the host: a database, and perhaps a cluster. */
+static int parse_database(const char *text, struct clickhouse_url *url, struct err *err)
+{
+	static const char key[] = "?cluster=";
+	size_t len = strcspn(text, "?");
+	const char *cluster = text + len + strlen(key);
+
+	if (!is_word(text, len))
+		return refuse(err, "the database is not a name of 1 to 64 letters, digits and _");
+	memcpy(url->database, text, len);
+	url->database[len] = '\0';
+	if (!text[len])
+		return 0;
+	if (strncmp(text + len, key, strlen(key)) != 0)
+		return refuse(err, "only cluster=NAME may follow the database");
+	if (!is_word(cluster, strlen(cluster)))
+		return refuse(err, "the cluster is not a name of 1 to 64 letters, digits and _");
+	strcpy(url->cluster, cluster);
+	return 0;
+}
+
 int clickhouse_url_parse(const char *text, struct clickhouse_url *ret, struct err *err)
 {
 	struct clickhouse_url url = { 0 };
@@ -109,10 +138,8 @@ int clickhouse_url_parse(const char *text, struct clickhouse_url *ret, struct er
 		rc = parse_where(text, (size_t)(slash - text), &url, err);
 	if (rc < 0)
 		return rc;
-	slash++;
-	if (!*slash || strlen(slash) >= sizeof(url.database) || slash[strspn(slash, WORD_CHARS)])
-		return refuse(err, "the database is not a name of 1 to 64 letters, digits and _");
-	strcpy(url.database, slash);
-	*ret = url;
-	return 0;
+	rc = parse_database(slash + 1, &url, err);
+	if (rc == 0)
+		*ret = url;
+	return rc;
 }

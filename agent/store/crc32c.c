@@ -41,7 +41,8 @@ static uint32_t by_table(uint32_t crc, const uint8_t *at, size_t len)
 
 #ifdef __x86_64__
 /* Eight bytes at a time by the processor's own instruction; what is left stays to the table. */
-__attribute__((target("sse4.2"))) static uint64_t by_instruction(uint64_t crc, const uint8_t *at, size_t words)
+__attribute__((target("sse4.2"))) static uint64_t by_instruction(uint64_t crc, const uint8_t *at,
+								 size_t words)
 {
 	uint64_t word;
 

@@ -16,7 +16,8 @@ int folder_open(const char *path, int *ret_fd, struct err *err)
 	int fd;
 
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return err_set(err, errno, "StoreUnavailable", NULL, "%s: %s (create it, or set data_dir)", path, strerror(errno));
+		return err_set(err, errno, "StoreUnavailable", NULL,
+			       "%s: %s (create it, or set data_dir)", path, strerror(errno));
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(err, errno, "StoreUnavailable", NULL, "%s: %s", path, strerror(errno));
@@ -27,7 +28,8 @@ int folder_open(const char *path, int *ret_fd, struct err *err)
 int folder_lock(int dir_fd, const char *path, int *ret_fd, struct err *err)
 {
 	uint64_t give_up_ns = clock_monotonic_ns() + LOCK_WAIT_NS;
-	cleanup_close int fd = openat(dir_fd, "store.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	cleanup_close int fd =
+		openat(dir_fd, "store.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
 		return err_set(err, errno, "StoreUnavailable", NULL, "%s/store.lock: %s", path, strerror(errno));

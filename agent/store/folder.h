@@ -8,7 +8,8 @@
 
 /* Creates it if it is absent. @ret_fd is the caller's. */
 int folder_open(const char *path, int *ret_fd, struct err *err) must_use;
-/* store.lock in it, held as long as *@ret_fd (the caller's) is open. Waits 3 s for a predecessor that is ending; -EBUSY. */
+/* store.lock in it, held as long as *@ret_fd (the caller's) is open. Waits 3 s for a predecessor
+ * that is ending; -EBUSY. */
 int folder_lock(int dir_fd, const char *path, int *ret_fd, struct err *err) must_use;
 
 #endif

@@ -10,7 +10,7 @@
 
 enum { HAS_LOST = 1, HAS_VALUES = 2, HAS_TIMES = 4, FLAGS = 7 };
 
-/* What one sample was worth, from all minutes together. */
+/* The value of one sample, from all minutes together. */
 static int64_t value_of_one(const struct store_minute *minutes, size_t count)
 {
 	uint64_t samples = 0;
@@ -77,7 +77,8 @@ int minutes_decode(const void *data, size_t len, struct store_minute ret[HOUR_MI
 	return in.failed || bytes_left(&in) ? -EPROTO : count;
 }
 
-int minutes_hand_out(const struct store_window *hour, uint64_t from_ns, uint64_t to_ns, store_window_fn *visit, void *ctx)
+int minutes_hand_out(const struct store_window *hour, uint64_t from_ns, uint64_t to_ns,
+		     store_window_fn *visit, void *ctx)
 {
 	int rc = 0;
 

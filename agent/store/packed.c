@@ -11,10 +11,12 @@
 #define PACKED_ZSTD    1u
 #define LEVEL_QUICK    3
 #define LEVEL_DENSE    19
-#define DENSE_LOG      18 /* of bytes looked back: what the dense level needs of memory grows with them, 5 MB for these */
+#define DENSE_LOG                                                                                  \
+	18 /* of bytes looked back: what the dense level needs of memory grows with them, 5 MB for \
+	      these */
 #define COMPRESS_MIN   64   /* bytes */
 #define WHOLE_MAX      8192 /* bytes: above, parts are smaller for sure */
-#define PART_MIN       48   /* bytes: a smaller part goes with the next, a frame of its own costs ten */
+#define PART_MIN       48 /* bytes: a smaller part joins the next; its own frame costs ten */
 
 struct packed_head {
 	uint32_t raw_len;
@@ -35,10 +37,10 @@ static ZSTD_CCtx *dense_context(void)
 	return context;
 }
 
-/* A frame for each part: zstd has one table for the bytes of a block, and takes frames one after the other for one.
- * Into @out with @room; the bytes, 0 when they do not fit. */
-static size_t compress_parts(ZSTD_CCtx *context, const char *data, size_t len, const struct store_ends *ends, char *out,
-			     size_t room)
+/* A frame for each part: zstd has one table for the bytes of a block, and takes frames one after
+ * the other for one. Into @out with @room; the bytes, 0 when they do not fit. */
+static size_t compress_parts(ZSTD_CCtx *context, const char *data, size_t len,
+			     const struct store_ends *ends, char *out, size_t room)
 {
 	size_t begin = 0, used = 0;
 
@@ -79,7 +81,8 @@ static size_t compress_dense(const char *data, size_t len, const struct store_en
 	return got;
 }
 
-int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret, size_t *ret_len)
+int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret,
+		size_t *ret_len)
 {
 	struct packed_head head = { .raw_len = (uint32_t)len };
 	char *out;
@@ -120,8 +123,8 @@ void packed_reader_destroy(struct packed_reader *reader)
 }
 
 /* Into @out with @room. The bytes, SIZE_MAX: they are not what zstd makes. */
-static size_t unpack(ZSTD_DCtx *context, const char *packed, size_t len, packed_needs_fn *needs, void *ctx, char *out,
-		     size_t room)
+static size_t unpack(ZSTD_DCtx *context, const char *packed, size_t len, packed_needs_fn *needs,
+		     void *ctx, char *out, size_t room)
 {
 	size_t used = 0, got, frame;
 
@@ -140,8 +143,8 @@ static size_t unpack(ZSTD_DCtx *context, const char *packed, size_t len, packed_
 	return used == room ? used : SIZE_MAX;
 }
 
-int packed_open_part(struct packed_reader *reader, const void *packed, size_t len, packed_needs_fn *needs, void *ctx,
-		     void **ret, size_t *ret_len)
+int packed_open_part(struct packed_reader *reader, const void *packed, size_t len,
+		     packed_needs_fn *needs, void *ctx, void **ret, size_t *ret_len)
 {
 	struct packed_head head;
 	const char *bytes;
@@ -173,7 +176,8 @@ int packed_open_part(struct packed_reader *reader, const void *packed, size_t le
 	return 0;
 }
 
-int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret, size_t *ret_len)
+int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
+		size_t *ret_len)
 {
 	return packed_open_part(reader, packed, len, NULL, NULL, ret, ret_len);
 }

@@ -8,9 +8,10 @@
 #include "agent/base/cleanup.h"
 #include "agent/store/store.h"
 
-/* @ends: it stays and is made once, which is worth some time, and these are its parts; NULL: it soon goes. @ret is the
- * caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
-int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret, size_t *ret_len) must_use;
+/* @ends: it stays and is made once, which is worth some time, and these are its parts; NULL: it
+ * soon goes. @ret is the caller's (free). -E2BIG above STORE_CHUNK_MAX, -ENOMEM. */
+int packed_make(const void *data, size_t len, const struct store_ends *ends, void **ret,
+		size_t *ret_len) must_use;
 /* Many in succession: making what zstd needs costs ten times what a minute of data does. */
 struct packed_reader;
 struct packed_reader *packed_reader_create(void); /* NULL: no memory */
@@ -18,12 +19,14 @@ void packed_reader_destroy(struct packed_reader *reader);
 /* The same back; @reader NULL = made for the call. -EUCLEAN when it is damaged. */
 int packed_open(struct packed_reader *reader, const void *packed, size_t len, void **ret,
 		size_t *ret_len) must_use;
-/* Part after part, as they were made, until there are as many bytes as @needs says of those that are there. */
+/* Part after part, as they were made, until there are as many bytes as @needs says of those that
+ * are there. */
 typedef size_t packed_needs_fn(void *ctx, const void *data, size_t len);
-int packed_open_part(struct packed_reader *reader, const void *packed, size_t len, packed_needs_fn *needs, void *ctx,
-		     void **ret, size_t *ret_len) must_use;
+int packed_open_part(struct packed_reader *reader, const void *packed, size_t len,
+		     packed_needs_fn *needs, void *ctx, void **ret, size_t *ret_len) must_use;
 
-/* What the visitor of a query needs of a window's data, where it says so: the context of packed_window_needs(). */
+/* The parts of a bucket's data that the visitor of a query needs: the context of
+ * packed_window_needs(). */
 struct packed_window {
 	const struct store_window_query *query; /* with needs */
 	void *visit_ctx;

@@ -142,8 +142,8 @@ static uint64_t next_head(struct scan *scan, uint64_t at, uint64_t end, struct b
 	return end;
 }
 
-/* End of the last whole commit; FILE_HEAD_BYTES when there is none, 0 for an empty file. The usual file ends with one.
- * -EIO: it cannot be told. */
+/* End of the last whole commit; FILE_HEAD_BYTES when there is none, 0 for an empty file. The usual
+ * file ends with one. -EIO: it cannot be told. */
 static int committed_end(int fd, uint64_t size, uint64_t *ret_end, struct commit *ret)
 {
 	uint64_t at = FILE_HEAD_BYTES, end = size ? FILE_HEAD_BYTES : 0;
@@ -238,7 +238,8 @@ static void scratch_free(struct scratch *scratch)
 	free(scratch->data);
 }
 
-/* Checks and unpacks one block into @raw. -EUCLEAN when it is damaged, another error when it cannot be read. */
+/* Checks and unpacks one block into @raw. -EUCLEAN when it is damaged, another error when it cannot
+ * be read. */
 static int load_block(int fd, uint64_t at, const struct block_head *head, struct scratch *stored,
 		      struct scratch *raw)
 {

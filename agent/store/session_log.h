@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One append-only file of chunks: the data of one session or baseline. A group of chunks and a
- * commit record go out in one write and one fdatasync; what follows the last whole commit record
- * does not exist, and the next append cuts it off.
+ * commit record go out in one write and one fdatasync. Bytes after the last whole commit record do
+ * not exist; the next append cuts them off.
  *
  *   file    = head, group*            group = block*, commit
  *   head    = "PROFLOG1"
- *   block   = {magic u32, kind u16, flags u16, stored length u32, raw length u32, crc32c of the stored
+ *   block   = {magic u32, kind u16, flags u16, stored length u32, raw length u32, crc32c of the
+ *           stored
  *             bytes u32, crc32c of this head u32}, stored bytes, zeros to 8
  *   commit  = a block of kind COMMIT: {feed identity u64, feed position u64}
  *
@@ -22,7 +23,7 @@ int session_log_append(int dirfd, const char *name, const struct store_chunk *ch
 		       uint64_t feed_identity, uint64_t feed_position, int64_t *ret_grown) must_use;
 int session_log_read(int dirfd, const char *name, store_chunk_fn *visit, void *ctx,
 		     unsigned *ret_damaged) must_use;
-/* Of the last commit. -ENOENT also for a file without any. */
+/* The position of the last commit. -ENOENT also for a file without any. */
 int session_log_position(int dirfd, const char *name, uint64_t *ret_identity,
 			 uint64_t *ret_position) must_use;
 /* -EEXIST; whole or nothing. */

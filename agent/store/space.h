@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room on the file system. SQLite cannot free its own space once the disk is full
- * (storage-ecosystem.md 1.3), so data is refused while a floor is still free, and a ballast file is
- * given up to let the last records through that say why. Thread-safe. */
+/* Room on the file system. SQLite cannot free its own space once the disk is full. So data is
+ * refused while a floor is still free. A ballast file is given up to let the last records through,
+ * which say why. Thread-safe. */
 #ifndef PROFD_STORE_SPACE_H
 #define PROFD_STORE_SPACE_H
 

@@ -40,7 +40,8 @@ static void add_up_deinit(struct add_up *add)
 	u64map_deinit(&add->row_at);
 }
 
-/* ---- adding up --------------------------------------------------------------------------------- */
+/* ---- adding up ---------------------------------------------------------------------------------
+ */
 
 static bool is_series(const struct span_series *series, const struct store_window *window)
 {
@@ -61,8 +62,9 @@ static int new_series(struct add_up *add, const struct store_window *window, uin
 	series->type = strdup(window->type);
 	series->owners = strdup(window->owners);
 	add->last_series = list->count - 1;
-	return series->service && series->type && series->owners ? u64map_put(&add->series_at, hash, add->last_series)
-								 : -ENOMEM;
+	return series->service && series->type && series->owners
+		       ? u64map_put(&add->series_at, hash, add->last_series)
+		       : -ENOMEM;
 }
 
 static int find_series(struct add_up *add, const struct store_window *window)
@@ -89,19 +91,24 @@ static int find_row(struct add_up *add, uint16_t minute)
 	uint64_t key = (uint64_t)series << 32 | stretch, at;
 	int rc;
 
-	if (rows->count && rows->data[add->last_row].series == series && rows->data[add->last_row].stretch == stretch)
+	if (rows->count && rows->data[add->last_row].series == series &&
+	    rows->data[add->last_row].stretch == stretch)
 		return 0;
 	if (u64map_get(&add->row_at, key, &at)) {
 		add->last_row = at;
 		return 0;
 	}
-	rc = span_rows_vec_push(rows, (struct span_row){ .series = series, .stretch = stretch, .first = minute, .last = minute });
+	rc = span_rows_vec_push(rows, (struct span_row){ .series = series,
+							 .stretch = stretch,
+							 .first = minute,
+							 .last = minute });
 	add->last_row = rows->count - 1;
 	return rc < 0 ? rc : u64map_put(&add->row_at, key, add->last_row);
 }
 
 /* Stretches are counted from midnight, so that none lies in two files. */
-static int add_minute(struct add_up *add, uint16_t minute, const struct store_minute *totals, uint64_t bytes)
+static int add_minute(struct add_up *add, uint16_t minute, const struct store_minute *totals,
+		      uint64_t bytes)
 {
 	struct span_row *row;
 	int rc = find_row(add, minute);
@@ -120,7 +127,9 @@ static int add_minute(struct add_up *add, uint16_t minute, const struct store_mi
 
 static int add_window(void *ctx, const struct store_window *window)
 {
-	const struct store_minute totals = { .samples = window->samples, .lost = window->lost, .value = window->value };
+	const struct store_minute totals = { .samples = window->samples,
+					     .lost = window->lost,
+					     .value = window->value };
 	struct add_up *add = ctx;
 	uint16_t first = (uint16_t)((window->from_ns - add->midnight_ns) / MINUTE_NS);
 	int rc = find_series(add, window);
@@ -178,11 +187,14 @@ static int sort(struct history_spans *spans)
 	return 0;
 }
 
-int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours, void *source, struct history_spans **ret,
-		       unsigned *ret_damaged, struct err *err)
+int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours,
+		       void *source, struct history_spans **ret, unsigned *ret_damaged,
+		       struct err *err)
 {
 	cleanup(history_spans) struct history_spans *spans = calloc(1, sizeof(*spans));
-	__attribute__((__cleanup__(add_up_deinit))) struct add_up add = { .to = spans, .midnight_ns = day->day * DAY_NS };
+	__attribute__((__cleanup__(add_up_deinit))) struct add_up add = {
+		.to = spans, .midnight_ns = day->day * DAY_NS
+	};
 	int rc;
 
 	if (!spans)
@@ -197,9 +209,10 @@ int history_spans_make(const struct store_day *day, uint64_t span_ns, history_ho
 	return rc;
 }
 
-/* ---- handing out --------------------------------------------------------------------------------- */
+/* ---- handing out ----------------------------------------------------------------------------- */
 
-static bool is_visible(const struct span_series *series, const struct store_window_query *query, const char *owner)
+static bool is_visible(const struct span_series *series, const struct store_window_query *query,
+		       const char *owner)
 {
 	return (!query->tenant || strstr(series->owners, owner)) &&
 	       (!query->service || strcmp(series->service, query->service) == 0) &&
@@ -219,12 +232,15 @@ static bool *find_visible(const struct history_spans *spans, const struct store_
 	return visible;
 }
 
-static bool is_same_span(const struct history_spans *spans, const struct span_row *x, const struct span_row *y)
+static bool is_same_span(const struct history_spans *spans, const struct span_row *x,
+			 const struct span_row *y)
 {
-	return x->stretch == y->stretch && spans->series.data[x->series].what == spans->series.data[y->series].what;
+	return x->stretch == y->stretch &&
+	       spans->series.data[x->series].what == spans->series.data[y->series].what;
 }
 
-static void add_row(const struct history_spans *spans, const struct span_row *row, struct store_span *to)
+static void add_row(const struct history_spans *spans, const struct span_row *row,
+		    struct store_span *to)
 {
 	uint64_t midnight_ns = spans->day.day * DAY_NS;
 	const struct span_series *series = &spans->series.data[row->series];
@@ -244,7 +260,8 @@ static void add_row(const struct history_spans *spans, const struct span_row *ro
 }
 
 /* Series of one service and type, which other owners had, are one span. */
-int history_spans_hand_out(const struct history_spans *spans, const struct store_window_query *query, store_span_fn *visit, void *ctx)
+int history_spans_hand_out(const struct history_spans *spans,
+			   const struct store_window_query *query, store_span_fn *visit, void *ctx)
 {
 	cleanup_free bool *visible = find_visible(spans, query);
 	const struct span_row *rows = spans->rows.data;
@@ -257,7 +274,8 @@ int history_spans_hand_out(const struct history_spans *spans, const struct store
 		for (end = i; end < spans->rows.count && is_same_span(spans, &rows[i], &rows[end]); end++)
 			if (visible[rows[end].series])
 				add_row(spans, &rows[end], &span);
-		if (span.service && span.from_ns >= query->from_ns && (!query->to_ns || span.from_ns < query->to_ns))
+		if (span.service && span.from_ns >= query->from_ns &&
+		    (!query->to_ns || span.from_ns < query->to_ns))
 			rc = visit(ctx, &span);
 	}
 	return rc;

@@ -32,17 +32,20 @@ struct history_spans {
 	struct span_rows_vec rows;	  /* by stretch, then by series */
 };
 
-/* Visits all windows of a day without data; what is rolled up comes hour by hour, with its minutes. */
-typedef int history_hours_fn(void *source, const struct store_day *day, store_window_fn *visit, void *ctx, unsigned *ret_damaged,
-			     struct err *err);
+/* Visits all windows of a day without data; what is rolled up comes hour by hour, with its minutes.
+ */
+typedef int history_hours_fn(void *source, const struct store_day *day, store_window_fn *visit,
+			     void *ctx, unsigned *ret_damaged, struct err *err);
 
 /* @ret is the caller's. @ret_damaged: rows that could not be read. */
-int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours, void *source, struct history_spans **ret,
-		       unsigned *ret_damaged, struct err *err) must_use;
+int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours,
+		       void *source, struct history_spans **ret, unsigned *ret_damaged,
+		       struct err *err) must_use;
 void history_spans_destroy(struct history_spans *spans);
 CLEANUP_DEFINE(history_spans, struct history_spans *, history_spans_destroy);
 /* As store_history_spans(). */
-int history_spans_hand_out(const struct history_spans *spans, const struct store_window_query *query, store_span_fn *visit,
-			   void *ctx) must_use;
+int history_spans_hand_out(const struct history_spans *spans,
+			   const struct store_window_query *query, store_span_fn *visit, void *ctx)
+	must_use;
 
 #endif

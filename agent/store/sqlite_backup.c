@@ -138,8 +138,10 @@ static int copy_database(struct backup *b, const char *path, const char *name)
 	rc = sqlite_db_open_reader(path, &from_db, b->err);
 	if (rc < 0)
 		return rc;
-	rc = sqlite_db_error(to_db, sqlite3_open_v2(to, &to_db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL),
-			     to, b->err);
+	rc = sqlite_db_error(
+		to_db,
+		sqlite3_open_v2(to, &to_db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL), to,
+		b->err);
 	if (rc == 0) {
 		/* Without a journal: the copy is thrown away when it fails. */
 		rc = sqlite_db_exec(to_db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF", b->err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checksum(a, b, …): CRC-32C over the texts and numbers of its arguments, as a function for statements. */
+/* checksum(a, b, …): CRC-32C over the texts and numbers of its arguments, as a function for
+ * statements. */
 #ifndef PROFD_STORE_SQLITE_CHECKSUM_H
 #define PROFD_STORE_SQLITE_CHECKSUM_H
 

@@ -131,7 +131,8 @@ static int read_through(const char *path)
 	return got < 0 ? -errno : 0;
 }
 
-/* What is damaged is set aside: a file that cannot be read now, or could not be once, is not. */
+/* A damaged file is set aside. A file that cannot be read now, or could not be once, is not
+ * damaged. */
 static int quick_check(sqlite3 *db, const char *path, struct err *err)
 {
 	int rc = check_once(db, err);

@@ -12,9 +12,10 @@
 
 CLEANUP_DEFINE(stmt, sqlite3_stmt *, sqlite3_finalize);
 
-/* The one writer: creates (in pages of @page_bytes, a power of two), WAL, synchronous=FULL, checked with quick_check.
- * -EUCLEAN: damaged. */
-int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, struct err *err) must_use;
+/* The one writer: creates (in pages of @page_bytes, a power of two), WAL, synchronous=FULL, checked
+ * with quick_check. -EUCLEAN: damaged. */
+int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, struct err *err)
+	must_use;
 /* Read-only, never checkpoints. */
 int sqlite_db_open_reader(const char *path, sqlite3 **ret, struct err *err) must_use;
 void sqlite_db_close(sqlite3 *db);

@@ -62,7 +62,7 @@ static int no_space(struct err *err)
 		"or raise [store] disk_budget");
 }
 
-/* What became of data: a line when it begins not to fit, one when it does again. */
+/* Logs one line when data begins not to fit, and one when it fits again. */
 static int note_room(struct sqlite_engine *engine, int rc)
 {
 	static struct log_limit limit = { .burst = 2 };
@@ -70,9 +70,11 @@ static int note_room(struct sqlite_engine *engine, int rc)
 	if (rc == -ENOSPC && !atomic_exchange(&engine->is_full, true)) {
 		atomic_store(&engine->full_told, log_allowed(&limit));
 		if (atomic_load(&engine->full_told))
-			log_error("the disk or the store's budget is full: nothing is recorded until there is room in %s",
-				  engine->path);
-	} else if (rc == 0 && atomic_exchange(&engine->is_full, false) && atomic_load(&engine->full_told)) {
+			log_error(
+				"the disk or the store's budget is full: nothing is recorded until there is room in %s",
+				engine->path);
+	} else if (rc == 0 && atomic_exchange(&engine->is_full, false) &&
+		   atomic_load(&engine->full_told)) {
 		log_info("there is room in %s again: sessions are recorded", engine->path);
 	}
 	return rc;
@@ -256,10 +258,10 @@ static int engine_history_append(void *ctx, const struct store_day *day,
 	return note_room(engine, rc) == -ENOSPC ? no_space(err) : rc;
 }
 
-static int engine_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns, size_t kept,
-			       const struct store_chunk *dictionary, const struct store_ends *ends,
-			       const struct store_window *windows, size_t window_count,
-			       struct err *err)
+static int engine_history_roll(void *ctx, const struct store_day *day, uint64_t from_ns,
+			       size_t kept, const struct store_chunk *dictionary,
+			       const struct store_ends *ends, const struct store_window *windows,
+			       size_t window_count, struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
 	int rc = check_room(engine, dictionary, dictionary ? 1 : 0, windows, window_count);
@@ -279,7 +281,8 @@ static int engine_history_position(void *ctx, const struct store_day *day, uint6
 	return sqlite_history_position(&engine->history, day, ret_identity, ret_position, err);
 }
 
-static int engine_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx, struct err *err)
+static int engine_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx,
+			       struct err *err)
 {
 	struct sqlite_engine *engine = ctx;
 

@@ -18,7 +18,9 @@
 #include "agent/store/sqlite_db.h"
 
 #define NAME_SIZE      48
-#define PAGE_BYTES     1024u /* a row's last page and a table's first are half empty: many rows, few tables, small ones */
+#define PAGE_BYTES                                                                                 \
+	1024u /* a row's last page and a table's first are half empty: many rows, few tables,      \
+		 small ones */
 #define S_PER_DAY      86400
 #define S_PER_HOUR     3600
 
@@ -34,7 +36,8 @@ static const char schema[] =
 	"CREATE TABLE win (series INTEGER, ts INTEGER, part INTEGER, samples INTEGER, lost INTEGER,"
 	"  value INTEGER, profiled INTEGER, z BLOB, sum INTEGER NOT NULL,"
 	"  PRIMARY KEY (series, ts, part)) WITHOUT ROWID;"
-	/* id = hour of the day << 32 | series; whole rows, because a tree of keys keeps large ones badly */
+	/* id = hour of the day << 32 | series; whole rows, because a tree of keys keeps large ones
+	   badly */
 	"CREATE TABLE hour (id INTEGER PRIMARY KEY, minutes BLOB NOT NULL, z BLOB NOT NULL,"
 	"  sum INTEGER NOT NULL);"
 	"PRAGMA user_version = 5;"
@@ -283,11 +286,12 @@ static int put_meta(sqlite3 *db, const char *key, uint64_t value, struct err *er
 }
 
 /* @ends: NULL, or of what lasts. */
-static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count, const struct store_ends *ends,
-			  struct err *err)
+static int put_dictionary(sqlite3 *db, const struct store_chunk *chunks, size_t count,
+			  const struct store_ends *ends, struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
-	int rc = sqlite_db_prepare(db, "INSERT INTO dict (kind, z, sum) VALUES (?1, ?2, checksum(?1))", &stmt, err);
+	int rc = sqlite_db_prepare(
+		db, "INSERT INTO dict (kind, z, sum) VALUES (?1, ?2, checksum(?1))", &stmt, err);
 
 	for (size_t i = 0; rc == 0 && i < count; i++) {
 		cleanup_free void *packed = NULL;
@@ -343,8 +347,8 @@ static int drop_where(sqlite3 *db, const char *text, int64_t a, int64_t b, struc
 	return sqlite_db_step(db, stmt, "clearing the history", err);
 }
 
-static int pack_window(const struct store_window *window, const struct store_ends *ends, void **ret, size_t *ret_len,
-		       struct err *err)
+static int pack_window(const struct store_window *window, const struct store_ends *ends, void **ret,
+		       size_t *ret_len, struct err *err)
 {
 	int rc = packed_make(window->data, window->len, ends, ret, ret_len);
 
@@ -397,7 +401,7 @@ static int append(sqlite3 *db, const struct store_chunk *dictionary, size_t chun
 	return rc == 0 ? put_meta(db, "feed_position", feed_position, err) : rc;
 }
 
-/* What was begun since "BEGIN" is made durable, or never was. */
+/* Makes everything since "BEGIN" durable, or takes it back. */
 static int finish(sqlite3 *db, int rc, struct err *err)
 {
 	if (rc == 0)
@@ -408,7 +412,8 @@ static int finish(sqlite3 *db, int rc, struct err *err)
 }
 
 /* Begins what finish() ends. */
-static int begin(struct sqlite_history *history, const struct store_day *day, sqlite3 **ret_db, struct err *err)
+static int begin(struct sqlite_history *history, const struct store_day *day, sqlite3 **ret_db,
+		 struct err *err)
 {
 	int rc = find_writer(history, day, ret_db, err);
 
@@ -438,7 +443,8 @@ int sqlite_history_append(struct sqlite_history *history, const struct store_day
 /* ---- rolling up --------------------------------------------------------------------------------
  */
 
-static int put_shared(sqlite3 *db, int64_t series, const struct store_window *window, struct err *err)
+static int put_shared(sqlite3 *db, int64_t series, const struct store_window *window,
+		      struct err *err)
 {
 	static const struct store_ends none = { 0 };
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
@@ -452,7 +458,8 @@ static int put_shared(sqlite3 *db, int64_t series, const struct store_window *wi
 	if (rc == 0)
 		rc = packed_make(window->shared, window->shared_len, &none, &packed, &len);
 	if (rc < 0)
-		return err_set(err, -rc, "StoreUnavailable", NULL, "what hours of the history share is too large");
+		return err_set(err, -rc, "StoreUnavailable", NULL,
+			       "the shared data of the history's hours is too large");
 	(void)sqlite3_bind_int64(stmt, 1, series);
 	(void)sqlite3_bind_blob64(stmt, 2, packed, len, SQLITE_STATIC);
 	return sqlite_db_step(db, stmt, "rolling up the history", err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Day files below history/: each is a SQLite database with everything needed to show its windows. Retention is
- * an unlink. Few writers are kept open (today's); each reading call opens its own connection. */
+/* Day files below history/: each is a SQLite database with everything needed to show its windows.
+ * Retention is an unlink. Few writers are kept open (today's); each reading call opens its own
+ * connection. */
 #ifndef PROFD_STORE_SQLITE_HISTORY_H
 #define PROFD_STORE_SQLITE_HISTORY_H
 
@@ -64,8 +65,9 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 			   const struct store_window_query *query, store_window_fn *visit,
 			   void *ctx, unsigned *ret_damaged, struct err *err) must_use;
 /* All of the day without data; what is rolled up comes hour by hour, with its minutes. */
-int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day, store_window_fn *visit,
-			 void *ctx, unsigned *ret_damaged, struct err *err) must_use;
+int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day,
+			 store_window_fn *visit, void *ctx, unsigned *ret_damaged, struct err *err)
+	must_use;
 int sqlite_history_spans(struct sqlite_history *history, const struct store_day *day,
 			 const struct store_window_query *query, uint64_t span_ns,
 			 store_span_fn *visit, void *ctx, struct err *err) must_use;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading day files: each call opens its own connection. Damage costs as little as it can: a row whose checksum
- * does not hold is left out and counted; where a page cannot be read, the hours on other pages still are. */
+/* Reading day files: each call opens its own connection. Damage costs as little as it can: a row
+ * whose checksum does not hold is left out and counted; where a page cannot be read, the hours on
+ * other pages still are. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,7 +33,7 @@ static void close_reader(struct reader *reader)
 }
 #define cleanup_reader __attribute__((__cleanup__(close_reader)))
 
-/* What cannot be read is damaged, not absent. */
+/* A number that cannot be read is damaged, not absent. */
 static int read_number(struct reader *reader, const char *sql, int64_t *ret, struct err *err)
 {
 	cleanup(stmt) sqlite3_stmt *stmt = NULL;
@@ -45,8 +46,9 @@ static int read_number(struct reader *reader, const char *sql, int64_t *ret, str
 	return rc < 0 ? rc : 0;
 }
 
-/* Is the file one whose writer was killed while it made it? Then a rollback journal is left, which no reader may undo: in later
- * life there is only a log. Its header has no version of ours yet (https://www.sqlite.org/fileformat.html, 1.3, "user version"). */
+/* Is the file one whose writer was killed while it made it? Then a rollback journal is left, which
+ * no reader may undo: in later life there is only a log. Its header has no version of ours yet
+ * (https://www.sqlite.org/fileformat.html, 1.3, "user version"). */
 static bool is_half_made(struct reader *reader, const char *path)
 {
 	static const uint8_t none[4];
@@ -56,14 +58,16 @@ static bool is_half_made(struct reader *reader, const char *path)
 	if (sqlite3_extended_errcode(reader->db) != SQLITE_READONLY_ROLLBACK)
 		return false;
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd >= 0 && pread(fd, version, sizeof(version), 60) == sizeof(version) && !memcmp(version, none, sizeof(none));
+	return fd >= 0 && pread(fd, version, sizeof(version), 60) == sizeof(version) &&
+	       !memcmp(version, none, sizeof(none));
 }
 
 static int check_version(struct reader *reader, const char *path, struct err *err)
 {
 	/* One statement sees one state of the file, which another connection may be creating. */
-	static const char sql[] = "SELECT CASE WHEN user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_master) "
-				  "THEN -1 ELSE user_version END FROM pragma_user_version";
+	static const char sql[] =
+		"SELECT CASE WHEN user_version = 0 AND NOT EXISTS (SELECT 1 FROM sqlite_master) "
+		"THEN -1 ELSE user_version END FROM pragma_user_version";
 	int64_t version = 0;
 	int rc = read_number(reader, sql, &version, err);
 
@@ -225,14 +229,16 @@ static void bind_query(sqlite3_stmt *stmt, const struct store_window_query *quer
 	" (:service IS NULL OR s.service = :service) AND (:type IS NULL OR s.type = :type)"
 #define SERIES_VALID "s.sum = checksum(s.service, s.type, s.owners, length(s.shared))"
 
-/* Of one hour: its row, and the rows of its minutes. %s: the data and what its series shares, or nothing. */
+/* One hour: its row, and the rows of its minutes. %s: the data and what its series shares, or
+ * nothing. */
 static const char hour_rows[] =
 	"SELECT s.service, s.type, s.owners, h.sum = checksum(h.id, h.minutes) AND " SERIES_VALID
 	", length(h.z), %s, h.minutes"
 	" FROM series s CROSS JOIN hour h ON h.id = :hour + s.id" SERIES_WANTED;
 static const char minute_rows[] =
 	"SELECT s.service, s.type, s.owners,"
-	" w.sum = checksum(w.series, w.ts, w.part, w.samples, w.lost, w.value, w.profiled) AND " SERIES_VALID
+	" w.sum = checksum(w.series, w.ts, w.part, w.samples, w.lost, w.value, w.profiled) "
+	"AND " SERIES_VALID
 	", length(w.z), %s, w.ts, w.part, w.samples, w.lost, w.value, w.profiled"
 	" FROM series s CROSS JOIN win w ON w.series = s.id" SERIES_WANTED
 	" AND w.ts >= :from AND w.ts < :to ORDER BY w.ts";
@@ -261,8 +267,8 @@ static void close_windows(struct windows *windows)
 	free(windows->shared);
 }
 
-static int prepare(struct windows *windows, const char *format, const char *data, sqlite3_stmt **ret,
-		   struct err *err)
+static int prepare(struct windows *windows, const char *format, const char *data,
+		   sqlite3_stmt **ret, struct err *err)
 {
 	char text[SQL_SIZE];
 	int rc;
@@ -282,7 +288,8 @@ static int open_windows(struct windows *windows, const struct store_day *day, st
 
 	if (rc == 0)
 		rc = prepare(windows, minute_rows, "w.z, s.id, s.shared", &windows->minutes, err);
-	windows->any_minutes = sqlite_db_number(windows->reader->db, "SELECT EXISTS (SELECT 1 FROM win)", 1);
+	windows->any_minutes =
+		sqlite_db_number(windows->reader->db, "SELECT EXISTS (SELECT 1 FROM win)", 1);
 	from = (int64_t)(query->from_ns / NS_PER_S);
 	to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
 	windows->from_s = from > begin ? from : begin;
@@ -323,7 +330,7 @@ static int read_hour(sqlite3_stmt *stmt, int64_t hour_s, struct store_minute min
 	return 0;
 }
 
-/* What the hours of the row's series share: read again when the series is another. */
+/* The data that the hours of the row's series share: read again when the series is another. */
 static int read_shared(struct windows *windows, sqlite3_stmt *stmt)
 {
 	int64_t series = sqlite3_column_int64(stmt, COLUMN_SERIES);
@@ -343,7 +350,8 @@ static int read_shared(struct windows *windows, sqlite3_stmt *stmt)
 	return rc;
 }
 
-static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret, struct store_window *window)
+static int read_data(struct windows *windows, sqlite3_stmt *stmt, void **ret,
+		     struct store_window *window)
 {
 	struct packed_window wanted = { windows->query, windows->ctx, window };
 	int rc = read_shared(windows, stmt);
@@ -387,8 +395,9 @@ static int visit_row(struct windows *windows, sqlite3_stmt *stmt, int64_t hour_s
 	}
 	if (rc == 0)
 		rc = window.minute_count && !windows->query->with_data && !windows->by_hour
-			     ? minutes_hand_out(&window, (uint64_t)windows->from_s * NS_PER_S, (uint64_t)windows->to_s * NS_PER_S,
-						hand_out, windows)
+			     ? minutes_hand_out(&window, (uint64_t)windows->from_s * NS_PER_S,
+						(uint64_t)windows->to_s * NS_PER_S, hand_out,
+						windows)
 			     : hand_out(windows, &window);
 	return rc;
 }
@@ -458,8 +467,8 @@ int sqlite_history_windows(struct sqlite_history *history, const struct store_da
 	return visit_windows(history, day, false, query, visit, ctx, ret_damaged, err);
 }
 
-int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day, store_window_fn *visit,
-			 void *ctx, unsigned *ret_damaged, struct err *err)
+int sqlite_history_hours(struct sqlite_history *history, const struct store_day *day,
+			 store_window_fn *visit, void *ctx, unsigned *ret_damaged, struct err *err)
 {
 	const struct store_window_query all = { 0 };
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists ask for the sums of every day again and again, and most days do not change any more: what was added up once is kept until
- * the file is written to. */
+/* Lists ask for the sums of every day again and again, and most days do not change any more: what
+ * was added up once is kept until the file is written to. */
 #include "agent/store/spans.h"
 #include "agent/store/sqlite_history.h"
 
 #define ROWS_MAX 200000u /* of all files, 48 bytes each */
 
-/* ---- keeping ----------------------------------------------------------------------------------- */
+/* ---- keeping -----------------------------------------------------------------------------------
+ */
 
 void sqlite_history_spans_forget(struct sqlite_history *history, const struct store_day *day)
 {
@@ -26,8 +27,8 @@ void sqlite_history_spans_forget(struct sqlite_history *history, const struct st
 	(void)pthread_mutex_unlock(&history->spans_lock);
 }
 
-static struct history_spans *find_kept(const struct sqlite_history *history, const struct store_day *day,
-				       uint64_t span_ns)
+static struct history_spans *find_kept(const struct sqlite_history *history,
+				       const struct store_day *day, uint64_t span_ns)
 {
 	struct history_spans *spans = history->spans;
 
@@ -37,8 +38,10 @@ static struct history_spans *find_kept(const struct sqlite_history *history, con
 	return spans;
 }
 
-/* What was added up of a file that is another one by now, and what another reader added up meanwhile, is not kept. */
-static void keep(struct sqlite_history *history, struct history_spans **made_take, uint64_t generation)
+/* Sums of a file that was replaced meanwhile are not kept, nor sums that another reader made
+ * meanwhile. */
+static void keep(struct sqlite_history *history, struct history_spans **made_take,
+		 uint64_t generation)
 {
 	struct history_spans *made = *made_take;
 
@@ -52,7 +55,8 @@ static void keep(struct sqlite_history *history, struct history_spans **made_tak
 	(void)pthread_mutex_unlock(&history->spans_lock);
 }
 
-static int hours(void *source, const struct store_day *day, store_window_fn *visit, void *ctx, unsigned *ret_damaged, struct err *err)
+static int hours(void *source, const struct store_day *day, store_window_fn *visit, void *ctx,
+		 unsigned *ret_damaged, struct err *err)
 {
 	return sqlite_history_hours(source, day, visit, ctx, ret_damaged, err);
 }

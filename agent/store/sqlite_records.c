@@ -223,7 +223,7 @@ int sqlite_records_get(struct sqlite_records *records, const char *kind, const c
 /* The conditions of @query; named parameters, so that absent ones are simply not bound. */
 static void add_conditions(struct buf *sql, const struct store_query *query, bool with_cursor)
 {
-	buf_add_str(sql, " FROM records WHERE kind = :kind");
+	buf_add_str(sql, query->kind ? " FROM records WHERE kind = :kind" : " FROM records WHERE 1");
 	if (query->tenant)
 		buf_add_str(sql, " AND tenant = :tenant");
 	if (query->service)
@@ -297,7 +297,7 @@ static int count_rows(sqlite3 *db, const struct store_query *query, uint64_t *re
 	return 0;
 }
 
-/* What a total depends on. */
+/* Everything that a total depends on. */
 static uint64_t total_key(const struct store_query *query)
 {
 	const char *const texts[] = { query->kind, query->tenant, query->service, query->type,
@@ -358,14 +358,15 @@ static int visit_rows(sqlite3 *db, const struct store_query *query, store_visit_
 	cleanup_buf struct buf sql = { 0 };
 	int rc;
 
-	buf_add_str(&sql, "SELECT tenant, id, service, type, status, created_ns, body");
+	buf_add_str(&sql, "SELECT tenant, id, service, type, status, created_ns, body, kind");
 	add_conditions(&sql, query, true);
-	buf_add_str(&sql, query->oldest_first ? " ORDER BY created_ns, id" : " ORDER BY created_ns DESC, id DESC");
+	buf_add_str(&sql, query->oldest_first ? " ORDER BY created_ns, id"
+					      : " ORDER BY created_ns DESC, id DESC");
 	if (query->limit)
 		buf_add_str(&sql, " LIMIT :limit");
 	rc = prepare_query(db, &sql, query, &stmt, err);
 	while (rc == 0) {
-		struct store_record record = { .kind = query->kind };
+		struct store_record record = { 0 };
 
 		rc = sqlite_db_step(db, stmt, "listing records", err);
 		if (rc <= 0)
@@ -378,6 +379,7 @@ static int visit_rows(sqlite3 *db, const struct store_query *query, store_visit_
 		record.created_ns = (uint64_t)sqlite3_column_int64(stmt, 5);
 		record.body = sqlite3_column_blob(stmt, 6);
 		record.body_len = (size_t)sqlite3_column_bytes(stmt, 6);
+		record.kind = (const char *)sqlite3_column_text(stmt, 7);
 		rc = visit(ctx, &record);
 	}
 	return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The durable side: one interface (store_engine.h), behind which SQLite or ClickHouse stands. Knows bytes
- * and keys, not profiles' meaning. One thread writes; readers have their own connections.
+/* The durable side: one interface (store_engine.h), behind which SQLite or ClickHouse stands. Knows
+ * bytes and keys, not profiles' meaning. One thread writes; readers have their own connections.
  *
  * SQLite engine, below the data directory:
  *   state.db            records: sessions, baselines, settings, keys; never expires by itself
@@ -27,17 +27,31 @@ struct store;
 
 #define STORE_HOST_SIZE 65 /* bytes of a host's name, with the zero */
 
-/* Opens or creates; repairs what a crash left. @url "sqlite:PATH", NULL for the default inside @data_dir, or
- * "clickhouse://[user[:password]@]host:port/database". @host: whose data is written; "" where none is taken (a server
- * of what others took). Errors: negative errno with one sentence and remedy in @err. */
-int store_open(const char *data_dir, const char *url, const char *host, struct store **ret, struct err *err) must_use;
-/* Whether a store, which another process may have open, holds a record of @kind: 1 or 0, also where there is no store yet.
- * Negative errno: it cannot be told (-EOPNOTSUPP: not of a shared store). Nothing is created but what reading beside a writer
- * takes. */
+/* Opens or creates; repairs what a crash left. @url "sqlite:PATH", NULL for the default inside
+ * @data_dir, or "clickhouse://[user[:password]@]host:port/database". @host: whose data is written;
+ * "" where none is taken (a server of what others took). Errors: negative errno with one sentence
+ * and remedy in @err. */
+int store_open(const char *data_dir, const char *url, const char *host, struct store **ret,
+	       struct err *err) must_use;
+/* Whether a store, which another process may have open, holds a record of @kind: 1 or 0, also where
+ * there is no store yet. Negative errno: it cannot be told (-EOPNOTSUPP: not of a shared store).
+ * Nothing is created but what reading beside a writer takes. */
 int store_peek(const char *data_dir, const char *url, const char *kind) must_use;
+/* Opens the store of this host alone that stands in while a shared store cannot work: an embedded
+ * one in @data_dir/standby. It counts as shared, so that what is written there has the ids and
+ * records that the shared store will take (session/run/standby.c). Errors as store_open(). */
+int store_open_standby(const char *data_dir, struct store **ret, struct err *err) must_use;
+bool store_is_standby(const struct store *store);
+/* From now on each call that reads or writes records, sessions or history fails with -EIO,
+ * StoreUnavailable and @why. For a server whose store is away and that has no data of its own. Only
+ * the first call counts. */
+void store_refuse(struct store *store, const char *why);
+/* Does the store answer? 0, or -EIO with reason and remedy. */
+int store_try(struct store *store, struct err *err) must_use;
 void store_close(struct store *store);
-/* Do several hosts keep their data here? Then what is called "own" below is that of store_open()'s @host; ids of sessions'
- * data must differ among hosts. Of an embedded store everything is its own. */
+/* Do several hosts keep their data here? Then what is called "own" below is that of store_open()'s
+ * @host; ids of sessions' data must differ among hosts. Of an embedded store everything is its own.
+ */
 bool store_is_shared(const struct store *store);
 /* Bytes the engine may occupy, 0 = no bound (default): writes that would pass it are -ENOSPC,
  * deletions never. The session layer deletes the oldest data before it comes to that. */
@@ -59,7 +73,8 @@ struct store_record {
 	size_t body_len;
 	bool urgent; /* says how something ended: may use the last room that is kept for this */
 };
-/* Insert or replace by (host, kind, tenant, id), durable on return. -ENOSPC when the disk or the budget is full. */
+/* Insert or replace by (host, kind, tenant, id), durable on return. -ENOSPC when the disk or the
+ * budget is full. */
 int store_put(struct store *store, const struct store_record *record, struct err *err) must_use;
 /* Its own, and that of any other host. Deleting what is not there is no error. */
 int store_delete(struct store *store, const char *kind, const char *tenant, const char *id,
@@ -69,7 +84,7 @@ int store_get(struct store *store, const char *kind, const char *tenant, const c
 	      char **ret_body, size_t *ret_len, struct err *err) must_use;
 
 struct store_query {
-	const char *kind;
+	const char *kind;    /* NULL = every kind, of an embedded store only */
 	const char *tenant;  /* NULL = all (start-up only) */
 	const char *service; /* NULL = all, likewise below */
 	const char *type;
@@ -81,9 +96,10 @@ struct store_query {
 	bool every_host;	 /* not only its own */
 	bool oldest_first;	 /* of no use with a cursor */
 };
-typedef int store_visit_fn(void *ctx, const struct store_record *record); /* <0 stops with that error */
-int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit, void *ctx,
-	       uint64_t *ret_total, struct err *err) must_use;
+typedef int store_visit_fn(void *ctx,
+			   const struct store_record *record); /* <0 stops with that error */
+int store_list(struct store *store, const struct store_query *query, store_visit_fn *visit,
+	       void *ctx, uint64_t *ret_total, struct err *err) must_use;
 
 /* ---- session data: append-only chunks -------------------------------------------------------- */
 
@@ -108,7 +124,8 @@ struct store_chunk {
 	size_t len;
 };
 
-/* Where parts of some data end that differ in nature, ascending: what lasts is compressed part by part. */
+/* Ends of parts of some data that differ in nature, ascending. Lasting data is compressed part by
+ * part. */
 struct store_ends {
 	const uint32_t *at;
 	uint32_t count;
@@ -131,10 +148,10 @@ int store_session_remove(struct store *store, const char *id, struct err *err) m
 /* Copies all chunks of @from to the new id @to in one step (baselines). -EEXIST, -ENOENT. */
 int store_session_copy(struct store *store, const char *from, const char *to,
 		       struct err *err) must_use;
-/* ---- history: continuous data -------------------------------------------------------------------- */
+/* ---- history: continuous data ---------------------------------------------------------------- */
 
-/* One file of the history: what was taken on a UTC day and is kept equally long. Files of one day share
- * nothing, so that a service that is kept for years does not pin the others' data. */
+/* One file of the history: what was taken on a UTC day and is kept equally long. Files of one day
+ * share nothing, so that a service that is kept for years does not pin the others' data. */
 struct store_day {
 	uint32_t day; /* since 1970-01-01 */
 	uint32_t retention_days;
@@ -149,7 +166,8 @@ struct store_minute {
 	int64_t value;
 };
 
-/* What was taken of one service and type in one minute, in a part of it, or in an hour that is rolled up. */
+/* The data of one service and type in one minute, in a part of it, or in an hour that is rolled up.
+ */
 struct store_window {
 	const char *service;
 	const char *type;
@@ -162,8 +180,8 @@ struct store_window {
 	const void *data; /* uncompressed, as STORE_CHUNK_MAX */
 	size_t len;
 	struct store_ends ends; /* when written: of data, if somebody says */
-	/* Kept once for all hours of the service, type, owners and day, whose data cannot be read without it. Rolling up replaces
-	 * it (NULL = leaves it); read with the data. */
+	/* Kept once for all hours of the service, type, owners and day, whose data cannot be read
+	 * without it. Rolling up replaces it (NULL = leaves it); read with the data. */
 	const void *shared;
 	size_t shared_len;
 	uint64_t bytes; /* when read: on the disk, its share of an hour's */
@@ -176,18 +194,19 @@ int store_history_append(struct store *store, const struct store_day *day,
 			 const struct store_chunk *dictionary, size_t chunk_count,
 			 const struct store_window *windows, size_t window_count,
 			 uint64_t feed_identity, uint64_t feed_position, struct err *err) must_use;
-/* Rolls up the hour that begins at @from_ns: in one durable transaction all that is stored of its minutes, and of the
- * hour itself, is replaced by @windows (hours), and all pieces of the dictionary behind the first @kept by
- * @dictionary (NULL = by nothing), whose parts end at @ends (may be NULL). */
-int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns, size_t kept,
-		       const struct store_chunk *dictionary, const struct store_ends *ends,
-		       const struct store_window *windows, size_t window_count,
-		       struct err *err) must_use;
+/* Rolls up the hour that begins at @from_ns, in one durable transaction. @windows (hours) replace
+ * its stored minutes and the hour itself. @dictionary (NULL = nothing), whose parts end at @ends
+ * (may be NULL), replaces all parts of the dictionary behind the first @kept. */
+int store_history_roll(struct store *store, const struct store_day *day, uint64_t from_ns,
+		       size_t kept, const struct store_chunk *dictionary,
+		       const struct store_ends *ends, const struct store_window *windows,
+		       size_t window_count, struct err *err) must_use;
 /* -ENOENT: nothing is stored for that day. */
 int store_history_position(struct store *store, const struct store_day *day,
 			   uint64_t *ret_identity, uint64_t *ret_position,
 			   struct err *err) must_use;
-/* Oldest first, those of other hosts behind its own of the same day. @every_host: not only its own. */
+/* Visits the days oldest first; of one day its own come before those of other hosts. @every_host:
+ * not only its own; @bytes may then be 0 for "not measured". */
 typedef int store_day_fn(void *ctx, const struct store_day *day, uint64_t bytes);
 int store_history_days(struct store *store, bool every_host, store_day_fn *visit, void *ctx,
 		       struct err *err) must_use;
@@ -202,12 +221,13 @@ struct store_window_query {
 	const char *type;    /* NULL = all */
 	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
 	bool with_data;
-	/* Of the data so many of the first bytes are enough for the visitor, whose context it gets, told by the first @len: the rest may
-	 * be left out. NULL = all are wanted. */
+	/* The visitor needs only so many of the data's first bytes. Gets the visitor's context and
+	 * the first @len bytes; the rest may be left out. NULL = all bytes are wanted. */
 	size_t (*needs)(void *ctx, const struct store_window *window, const void *data, size_t len);
 };
-/* Hour by hour. With data as they are stored: hours (which may reach beyond from and to), whole minutes, parts of
- * minutes; without, an hour comes as its minutes. Texts and data are valid during the call. */
+/* Hour by hour. With data as they are stored: hours (which may reach beyond from and to), whole
+ * minutes, parts of minutes; without, an hour comes as its minutes. Texts and data are valid during
+ * the call. */
 typedef int store_window_fn(void *ctx, const struct store_window *window);
 int store_history_windows(struct store *store, const struct store_day *day,
 			  const struct store_window_query *query, store_window_fn *visit,
@@ -223,8 +243,8 @@ struct store_span {
 	uint64_t samples, lost, bytes;
 	int64_t value;
 };
-/* @query's from and to are of the stretch's begin, with_data says nothing. By time, then by service and type; @visit must not
- * come back to the store. */
+/* @query's from and to are of the stretch's begin, with_data says nothing. By time, then by service
+ * and type; @visit must not come back to the store. */
 typedef int store_span_fn(void *ctx, const struct store_span *span);
 int store_history_spans(struct store *store, const struct store_day *day,
 			const struct store_window_query *query, uint64_t span_ns,
@@ -233,14 +253,14 @@ int store_history_spans(struct store *store, const struct store_day *day,
 void store_history_seal(struct store *store, const struct store_day *day);
 int store_history_drop(struct store *store, const struct store_day *day, struct err *err) must_use;
 
-/* ---- sizes ----------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 uint64_t store_session_bytes(struct store *store, const char *id); /* on disk, 0 = none */
-/* A consistent copy of everything while it is being written, as a tar archive in a file without a name (the
- * caller's descriptor). Words: AgentBusy (one at a time), StoreUnavailable. */
+/* A consistent copy of everything while it is being written, as a tar archive in a file without a
+ * name (the caller's descriptor). Words: AgentBusy (one at a time), StoreUnavailable. */
 int store_backup(struct store *store, int *ret_fd, uint64_t *ret_bytes, struct err *err) must_use;
 uint64_t store_bytes(struct store *store); /* on disk now, everything that is its own */
-/* Of a shared store: acknowledged, durable on this host, but not yet there. */
+/* Shared store: bytes that are acknowledged and durable on this host, but not yet there. */
 uint64_t store_waiting_bytes(struct store *store);
 
 #endif

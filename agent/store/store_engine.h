@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an engine implements. Each function has the contract of its namesake in store.h; arguments
- * have been checked by store.c (ids are harmless as file names, limits hold). */
+/* The functions of an engine. Each has the contract of its namesake in store.h; arguments have been
+ * checked by store.c (ids are harmless as file names, limits hold). */
 #ifndef PROFD_STORE_STORE_ENGINE_H
 #define PROFD_STORE_STORE_ENGINE_H
 
@@ -36,7 +36,8 @@ struct store_ops {
 			    struct err *err);
 	int (*history_position)(void *engine, const struct store_day *day, uint64_t *ret_identity,
 				uint64_t *ret_position, struct err *err);
-	int (*history_days)(void *engine, bool every_host, store_day_fn *visit, void *ctx, struct err *err);
+	int (*history_days)(void *engine, bool every_host, store_day_fn *visit, void *ctx,
+			    struct err *err);
 	int (*history_dictionary)(void *engine, const struct store_day *day, store_chunk_fn *visit,
 				  void *ctx, unsigned *ret_damaged, struct err *err);
 	int (*history_windows)(void *engine, const struct store_day *day,
@@ -56,10 +57,20 @@ struct store_ops {
 /* @path: the folder, created if absent. */
 int sqlite_engine_open(const char *path, const struct store_ops **ret_ops, void **ret_engine,
 		       struct err *err) must_use;
-/* @path: the folder of what waits and of the lock, created if absent; @url: clickhouse://…; @host as in store_open(). */
-int clickhouse_engine_open(const char *path, const char *url, const char *host, const struct store_ops **ret_ops, void **ret_engine,
-			   struct err *err) must_use;
+/* @path: the folder of what waits and of the lock, created if absent; @url: clickhouse://…; @host
+ * as in store_open(). */
+int clickhouse_engine_open(const char *path, const char *url, const char *host,
+			   const struct store_ops **ret_ops, void **ret_engine, struct err *err)
+	must_use;
 /* store_peek() of this folder. */
 int sqlite_engine_peek(const char *path, const char *kind) must_use;
+
+/* The object behind store.h. */
+struct store {
+	const struct store_ops *ops;
+	void *engine;
+	bool is_standby;
+	_Atomic(char *) refusal; /* owned; set once; NULL = it works */
+};
 
 #endif

@@ -35,6 +35,39 @@ int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, i
 	return 0;
 }
 
+static void take_function(struct bytes *b, uint32_t line, uint32_t first_line,
+			  struct feed_function *ret)
+{
+	ret->line = line;
+	ret->first_line = first_line & FEED_LINE_MAX;
+	ret->is_approximate = first_line & FEED_APPROXIMATE;
+	ret->tier = (uint8_t)(first_line >> FEED_TIER_SHIFT);
+	ret->function.len = bytes_u16(b);
+	ret->function.text = bytes_take(b, ret->function.len);
+	ret->file.len = bytes_u16(b);
+	ret->file.text = bytes_take(b, ret->file.len);
+}
+
+int feed_decode_script(const void *data, size_t len, struct feed_script *ret,
+		       struct feed_function functions[FEED_FUNCTIONS_MAX])
+{
+	const void *tail;
+	size_t tail_len;
+	int count = 1, rc = feed_decode(data, len, ret, sizeof(*ret), &tail, &tail_len);
+	struct bytes b;
+
+	if (rc < 0)
+		return rc;
+	b = bytes_of(tail, tail_len);
+	take_function(&b, ret->line, ret->first_line, &functions[0]);
+	while (bytes_left(&b) && count < FEED_FUNCTIONS_MAX) {
+		uint32_t line = bytes_u32(&b), first_line = bytes_u32(&b);
+
+		take_function(&b, line, first_line, &functions[count++]);
+	}
+	return b.failed ? -EPROTO : count;
+}
+
 int feed_decode_families(const void *tail, size_t len, const struct feed_string *last,
 			 uint64_t ret[FEED_FAMILIES_MAX])
 {

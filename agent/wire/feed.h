@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The feed: records that the collector writes into the shared ring (agent/base/ring.h) and the server
- * reads; also the format of recorded event files (the replay source). The record kind is enum
- * feed_kind. Fixed-size part first, then strings as {u16 length, bytes} in the order listed, so that a
- * decoder can check everything against the record's length. Host byte order (both ends are one host;
- * a recording states its byte order in FEED_EPOCH). Pure encode and decode, fuzzed.
+/* The feed: records that the collector writes into the shared ring (agent/base/ring.h) and the
+ * server reads; also the format of recorded event files (the replay source). The record kind is
+ * enum feed_kind. Fixed-size part first, then strings as {u16 length, bytes} in the order listed,
+ * so that a decoder can check everything against the record's length. Host byte order (both ends
+ * are one host; a recording states its byte order in FEED_EPOCH). Pure encode and decode, fuzzed.
  *
- * Order: a record may refer to a module, process or stack whose record comes later (the server joins
- * them when it renders); it never refers to one that was never sent: a server that misses one asks with
- * CONTROL_WANT and gets it again. Ids (module, proc) are dense and restart with every new epoch. A process's
- * is never reused by one collector life; a module's is after FEED_MODULE_FREED: in a stack that came before,
- * it is the former one. Stack ids are hashes over (module key, offset, flags) and stay the same
- * across restarts and hosts. */
+ * Order: a record may refer to a module, process or stack whose record comes later; the server
+ * joins them when it renders. Every record that is referred to is sent. A server that misses one
+ * asks with CONTROL_WANT and gets it again. Ids (module, proc) are dense and restart with every new
+ * epoch. A process's is never reused by one collector; a module's is after FEED_MODULE_FREED: in a
+ * stack that came before, it is the former one. Stack ids are hashes over (module key, offset,
+ * flags) and stay the same across restarts and hosts. */
 #ifndef PROFD_WIRE_FEED_H
 #define PROFD_WIRE_FEED_H
 
@@ -22,7 +22,7 @@
 #include "agent/base/clock.h"
 
 enum feed_kind {
-	FEED_EPOCH = 1,	    /* first record of a collector life */
+	FEED_EPOCH = 1,	    /* first record of a collector process */
 	FEED_CLOCK = 2,	    /* every 10 s */
 	FEED_MODULE = 3,
 	FEED_PROC = 4,
@@ -35,11 +35,12 @@ enum feed_kind {
 	FEED_PROC_CPU = 12,	/* CPU time of every process: at start and when asked (WANT_LIVES) */
 	FEED_ALLOC = 13,	/* allocations of a process: a period, or why they are not observed */
 	FEED_COSTS = 14,	/* before every FEED_CLOCK */
+	FEED_SCRIPT = 15,	/* the name of a script frame */
 };
 
 struct feed_epoch {
 	struct clock_triple clock;
-	uint64_t epoch;	       /* random, identifies this collector life */
+	uint64_t epoch;	       /* random, identifies this collector process */
 	uint8_t boot_id[16];
 	uint32_t cpu_count;    /* online */
 	uint32_t byte_order;   /* 0x01020304 */
@@ -64,10 +65,14 @@ enum feed_module_kind {
 	FEED_MODULE_ELF = 1,
 	FEED_MODULE_KERNEL = 2, /* offsets are relative to _text; key from the kernel's build-id */
 	FEED_MODULE_VDSO = 3,
-	FEED_MODULE_JIT = 4,	/* one per process: offsets are addresses; key from (host, pid, start) */
+	FEED_MODULE_JIT =
+		4, /* one per process: offsets are addresses; key from (host, pid, start) */
 	FEED_MODULE_UNREADABLE = 5, /* the file could not be opened or is not ELF */
-	FEED_MODULE_GONE = 6,	/* ELF, known by its key, but gone before its names could be read */
-	FEED_MODULE_FREED = 7,	/* none: nothing maps it any more, its id will be another's. No key, no path */
+	FEED_MODULE_GONE = 6, /* ELF, known by its key, but gone before its names could be read */
+	FEED_MODULE_FREED =
+		7, /* none: nothing maps it any more, its id will be another's. No key, no path */
+	FEED_MODULE_SCRIPT = 8, /* script frames of one process instance: offsets number them; path is
+				 * the runtime's word, as "[python]" */
 };
 
 #define FEED_BUILD_ID_MAX 32
@@ -79,10 +84,12 @@ struct feed_module {
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
 	uint8_t reserved[2];
+	uint64_t file; /* module_file_number() of its mapped file, 0 = none */
 	/* strings: path (as the process names it) */
 };
 
-/* One life of a process under one executable. Sent when first seen and again when a fact changed. */
+/* One process instance under one executable. Sent when first seen and again when a fact changed.
+ */
 struct feed_proc {
 	uint64_t start_boottime_ns;
 	uint64_t seen_monotonic_ns;
@@ -92,11 +99,16 @@ struct feed_proc {
 	uint32_t uid;
 	uint32_t exec_generation;
 	uint32_t flags; /* enum feed_proc_flag */
-	/* strings: comm, exe (path as the process sees it, "" for kernel threads), cmdline (arguments
-	 * separated by spaces, at most 512 bytes), cgroup (innermost path, v2 or the named v1 hierarchy),
-	 * environment (only OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, DD_SERVICE: NAME=value lines),
-	 * ports (listening TCP ports, decimal, separated by commas)
-	 * families: uint64_t each, to the end of the record (struct control_families of agent/wire/control.h) */
+	/* strings: comm, exe (path as the process sees it, "" for kernel threads), cmdline
+	 * (arguments separated by spaces, at most 512 bytes), cgroup (innermost path, v2 or the
+	 * named v1 hierarchy), environment (only OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
+	 * DD_SERVICE: NAME=value lines; behind them, of a container's process, what its runtime says
+	 * of it: container.runtime, .name, .image.name, k8s.namespace.name, k8s.pod.name,
+	 * k8s.container.name, k8s.workload.name, compose.project, compose.service), ports
+	 * (listening TCP ports, decimal, separated by commas), program (the inferred name of
+	 * agent/collect/proc/program_name.h, "" = none better than the executable's)
+	 * families: uint64_t each, to the end of the record (struct control_families of
+	 * agent/wire/control.h) */
 };
 
 #define FEED_FAMILIES_MAX 64u
@@ -110,6 +122,10 @@ enum feed_proc_flag {
 	FEED_PROC_NODE = 32,
 	FEED_PROC_EXCLUDED = 64,
 	FEED_PROC_PROFD = 128, /* one of profd's own processes */
+	/* With NODE: its V8 has no script frames, because it compresses pointers, or does not describe
+	 * itself as it should (enum script_v8_refusal). */
+	FEED_PROC_V8_COMPRESSED = 256,
+	FEED_PROC_V8_UNDESCRIBED = 512,
 };
 
 struct feed_proc_exit {
@@ -120,7 +136,8 @@ struct feed_proc_exit {
 
 struct feed_proc_cpu {
 	uint64_t time_ns; /* monotonic */
-	uint64_t cpu_ns;  /* user and system time of the process so far, at USER_HZ; of 0: when ports were last asked for, monotonic */
+	uint64_t cpu_ns; /* user and system time of the process so far, at USER_HZ; of 0: when ports
+			    were last asked for, monotonic */
 	uint32_t proc;	  /* 0 = the end of a round: every process that lived at time_ns came before */
 	uint32_t reserved;
 };
@@ -132,19 +149,23 @@ enum feed_alloc_what {
 	FEED_ALLOC_SWEPT = 4,	/* proc 0: the answer to CONTROL_SWEEP is complete */
 };
 
-/* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024, object
- * their period's number. LIVE: bytes in use, stamped with the time they were allocated; source numbers the
- * sweep, holder the deaths seen of the site, object what feed_alloc_site() makes, detail how many of its
- * addresses are in use after ALLOC_OLD_NS, with FEED_ALLOC_FEW if they are too few to tell by themselves that they stay.
- * EXACT: the same of one block that is not an estimate. */
+/* feed_sample.state of PROF_SAMPLE_ALLOC. BIRTH: value bytes allocated, value2 objects in 1/1024,
+ * object their period's number. LIVE: bytes in use, stamped with the time they were allocated;
+ * source numbers the sweep, holder the deaths seen of the site, object what feed_alloc_site()
+ * makes, detail how many of its addresses are in use after ALLOC_OLD_NS, with FEED_ALLOC_FEW if
+ * they are too few to tell by themselves that they stay. EXACT: the same of one block that is not
+ * an estimate. */
 enum feed_alloc_state { FEED_ALLOC_BIRTH = 1, FEED_ALLOC_LIVE = 2, FEED_ALLOC_EXACT = 3 };
 #define FEED_ALLOC_FEW 0x80u
 
-/* The standard error of a site's estimate in 1/1000 (less than 2^20), the sizes that its allocations asked for; most 0 =
- * not known. Sizes of 64 KB and more count as that. @unsure: none was seen to end, but some may have. */
-static inline uint64_t feed_alloc_site(uint64_t error, uint32_t least_bytes, uint32_t most_bytes, bool unsure)
+/* The standard error of a site's estimate in 1/1000 (less than 2^20), the sizes that its
+ * allocations asked for; most 0 = not known. Sizes of 64 KB and more count as that. @unsure: none
+ * was seen to end, but some may have. */
+static inline uint64_t feed_alloc_site(uint64_t error, uint32_t least_bytes, uint32_t most_bytes,
+				       bool unsure)
 {
-	return error | (uint64_t)unsure << 52 | (uint64_t)(least_bytes < UINT16_MAX ? least_bytes : UINT16_MAX) << 20 |
+	return error | (uint64_t)unsure << 52 |
+	       (uint64_t)(least_bytes < UINT16_MAX ? least_bytes : UINT16_MAX) << 20 |
 	       (uint64_t)(most_bytes < UINT16_MAX ? most_bytes : UINT16_MAX) << 36;
 }
 
@@ -181,7 +202,7 @@ struct feed_alloc {
 	uint32_t proc;
 	uint8_t what;	    /* enum feed_alloc_what */
 	uint8_t full;	    /* 1 = the probes stayed all the time */
-	uint8_t dilation;   /* percent, see agent/collect/alloc_pace.h */
+	uint8_t dilation;   /* percent, see agent/collect/alloc/alloc_pace.h */
 	uint8_t family;	    /* enum alloc_family of agent/wire/control.h */
 	/* string: the reason, "" = none */
 };
@@ -217,6 +238,30 @@ struct feed_sample {
 	uint8_t reserved[3];
 };
 
+/* How the code of a script frame came to be. Two bits of a name's first line: bits 31 and 30. */
+enum feed_tier {
+	FEED_TIER_UNKNOWN,
+	FEED_TIER_INTERPRETED,
+	FEED_TIER_BASELINE, /* compiled fast: HotSpot's C1, V8's Sparkplug */
+	FEED_TIER_OPTIMIZED, /* HotSpot's C2, V8's Maglev and Turbofan */
+};
+#define FEED_TIER_SHIFT 30
+/* Bit 29: the compiler did not record where in its code the frame is. Its line, and what is inlined
+ * there, are those of the next place that it recorded. */
+#define FEED_APPROXIMATE (1u << 29)
+#define FEED_LINE_MAX	 (FEED_APPROXIMATE - 1)
+
+/* The name of one frame of a FEED_MODULE_SCRIPT. A frame without a record has no name yet, or none
+ * that can be known: the program ended or reused the memory first. */
+struct feed_script {
+	uint64_t key;	     /* of the module */
+	uint64_t offset;     /* as in frames */
+	uint32_t line;	     /* that is executed, 0 = unknown */
+	uint32_t first_line; /* of the function, 0 = unknown; enum feed_tier, FEED_APPROXIMATE */
+	/* strings: function, file; then, for each function that the one before it is inlined in:
+	 * u32 line, u32 first line and tier, strings: function, file */
+};
+
 /* Increments since the last record; index = outcome id. */
 struct feed_outcomes {
 	uint64_t time_ns;
@@ -235,7 +280,8 @@ struct feed_demand {
 	uint32_t rate_hz;  /* of the host sampler from now on, 0 = off */
 	uint32_t fast_hz;  /* of the threads of processes with PROF_WANT_FAST, 0 = as of others */
 	uint32_t types;	   /* bits of enum prof_want */
-	uint32_t by_call;  /* 1: bytes are taken at the ends of the calls that move them, 0: of every system call */
+	uint32_t by_call; /* 1: bytes are taken at the ends of the calls that move them, 0: of every
+			     system call */
 	uint64_t off_threshold_ns; /* of waits, in force while types has OFFCPU */
 };
 
@@ -251,22 +297,36 @@ struct feed_string {
 	uint16_t len;
 };
 
-#define FEED_STRINGS_MAX 6
+#define FEED_STRINGS_MAX 7
 
 /* Splits a record of @kind. @ret_fixed must hold @fixed_size bytes (the struct of that kind).
  * @ret_tail points at what follows the fixed part (frames, outcomes, strings).
  * -EPROTO if the record is shorter than its contents claim; outputs untouched then. */
 int feed_decode(const void *data, size_t len, void *ret_fixed, size_t fixed_size,
 		const void **ret_tail, size_t *ret_tail_len) must_use;
+#define FEED_FUNCTIONS_MAX 16 /* of a FEED_SCRIPT */
+struct feed_function {
+	uint32_t line, first_line;
+	uint8_t tier; /* enum feed_tier */
+	bool is_approximate;
+	struct feed_string function, file; /* borrowed from the record */
+};
+
+/* Decodes a FEED_SCRIPT: its functions, innermost first. Returns their number, at least 1; -EPROTO.
+ */
+int feed_decode_script(const void *data, size_t len, struct feed_script *ret,
+		       struct feed_function functions[FEED_FUNCTIONS_MAX]) must_use;
 /* Splits @count strings from a tail. -EPROTO. */
 int feed_decode_strings(const void *tail, size_t len, struct feed_string *ret, int count) must_use;
 /* The families of a process record, whose last string is @last; how many there are, -EPROTO. */
 int feed_decode_families(const void *tail, size_t len, const struct feed_string *last,
 			 uint64_t ret[FEED_FAMILIES_MAX]) must_use;
-/* Frames of a stack record, copied out (the tail need not be aligned). -EPROTO if counts disagree. */
+/* Frames of a stack record, copied out (the tail need not be aligned). -EPROTO if counts disagree.
+ */
 int feed_decode_frames(const struct feed_stack *stack, const void *tail, size_t tail_len,
 		       uint64_t *ret_frames) must_use;
-/* Appends a {u16 length, bytes} string to @out at *@at (capacity @size); cuts at 65535 and at room. */
+/* Appends a {u16 length, bytes} string to @out at *@at (capacity @size); cuts at 65535 and at room.
+ */
 void feed_encode_string(void *out, size_t size, size_t *at, const char *text, size_t len);
 
 #endif

@@ -19,6 +19,7 @@ static const size_t fixed_sizes[] = {
 	[READ_BUCKET] = sizeof(struct read_bucket),
 	[READ_END] = sizeof(struct read_end),
 	[READ_HEAP] = sizeof(struct read_heap),
+	[READ_SCRIPT] = sizeof(struct read_script),
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */

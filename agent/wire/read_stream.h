@@ -5,9 +5,9 @@
  * in one answer. The last record of a complete answer is READ_END; an answer that failed has a
  * negative status and its reason as text in the chunk instead.
  *
- * Frames are words of bpf/profiler.h: MODULE frames carry the READ_MODULE id and the file offset of
- * the pc as it is in memory; where PROF_FRAME_RETURN is set the call lies before it, so names are
- * looked up at offset - 1. ADDRESS frames lie in no mapped file. Pure encode and decode. */
+ * Frames are words of bpf/profiler.h. MODULE frames carry the READ_MODULE id and the file offset of
+ * the pc as it is in memory. With PROF_FRAME_RETURN the call lies before it, so names are looked up
+ * at offset - 1. ADDRESS frames lie in no mapped file. Pure encode and decode. */
 #ifndef PROFD_WIRE_READ_STREAM_H
 #define PROFD_WIRE_READ_STREAM_H
 
@@ -20,7 +20,7 @@
 #include "agent/wire/control.h"
 
 #define READ_CHUNK_MAX	  (CHANNEL_MESSAGE_MAX - sizeof(struct control_read_chunk)) /* bytes */
-#define READ_FRAMES_MAX	  512u /* contract.md section 3; a cut stack ends in PROF_FRAME_TRUNCATED */
+#define READ_FRAMES_MAX	  512u /* of one stack; a cut stack ends in PROF_FRAME_TRUNCATED */
 #define READ_LABELS_MAX	  32u  /* labels of one goroutine */
 #define READ_STRING_MAX	  8192u /* bytes; longer text is cut */
 #define READ_BUILD_ID_MAX 32u
@@ -38,6 +38,7 @@ enum read_kind {
 	READ_BUCKET = 9,    /* struct read_bucket */
 	READ_END = 10,	    /* struct read_end */
 	READ_HEAP = 11,	    /* struct read_heap */
+	READ_SCRIPT = 12,   /* struct read_script */
 };
 
 struct read_head {
@@ -59,7 +60,11 @@ struct read_target {
 	char version[32]; /* "go1.26.8", "" if unknown; not NUL-terminated when full */
 };
 
-enum read_module_kind { READ_MODULE_ELF = 1, READ_MODULE_VDSO = 2 };
+enum read_module_kind {
+	READ_MODULE_ELF = 1,
+	READ_MODULE_VDSO = 2,
+	READ_MODULE_SCRIPT = 3, /* offsets in it are ids of READ_SCRIPT, 0 = a frame without a name */
+};
 
 /* A mapped file, by every identity the reader could see. The collector's module keys follow from
  * the build-id (module_key_of_build_id()), without one from Go's build id (module_key_of_go_id());
@@ -85,6 +90,15 @@ struct read_string {
 	uint32_t id;
 	uint32_t len;
 	/* char text[len] */
+};
+
+/* One script frame, as its module's frames refer to it. */
+struct read_script {
+	struct read_head head;
+	uint32_t id;
+	uint32_t function, file;   /* strings */
+	uint32_t line, first_line; /* 0 = unknown */
+	uint32_t reserved;
 };
 
 enum read_frame_flag {
@@ -122,7 +136,7 @@ enum read_goroutine_flag {
 	READ_GOROUTINE_ON_SEMAPHORE =
 		128, /* wait_object is the address of a runtime semaphore word */
 	READ_GOROUTINE_BLOCKED =
-		256, /* waits for another goroutine, a lock or a peer (contract.md 6) */
+		256, /* waits for another goroutine, a lock or a peer */
 	READ_GOROUTINE_LOCK_WAIT = 512, /* for a sync.Mutex or sync.RWMutex */
 };
 
@@ -155,7 +169,7 @@ struct read_thread {
 	uint32_t flags;	       /* 0 */
 };
 
-/* What the values of the buckets mean. */
+/* The meaning of the buckets' values. */
 struct read_profile {
 	struct read_head head;
 	uint32_t what;	       /* enum reader_profile */
@@ -181,11 +195,14 @@ struct read_bucket {
 	uint32_t reserved;
 };
 
-#define READ_HEAP_SIZES 64u /* chunks of 32, 48, … 1,040 bytes: those that glibc keeps by their size */
+#define READ_HEAP_SIZES                                                                            \
+	64u /* chunks of 32, 48, … 1,040 bytes: those that glibc keeps by their size */
 
-/* glibc's heap as a whole. Bytes are what blocks can hold, without the allocator's own headers. */
+/* glibc's heap as a whole. Bytes are what blocks can hold, without the allocator's own headers. All
+ * but resident_bytes is 0 with READER_RESIDENT_ONLY. */
 struct read_heap {
 	struct read_head head;
+	uint64_t resident_bytes; /* the process's own memory (RssAnon, VmSwap), 0 = not known */
 	uint64_t in_use_bytes; /* in the arenas */
 	uint64_t in_use_blocks;
 	uint64_t mapped_bytes; /* blocks with a mapping of their own (128 KB and more) */
@@ -197,7 +214,8 @@ struct read_heap {
 	uint32_t blocks_of[READ_HEAP_SIZES]; /* of the blocks in use, by the size of their chunks */
 };
 
-/* The place of chunks of @bytes (32 and more, a multiple of 16) among blocks_of; READ_HEAP_SIZES and more: not counted. */
+/* The place of chunks of @bytes (32 and more, a multiple of 16) among blocks_of; READ_HEAP_SIZES
+ * and more: not counted. */
 static inline uint64_t read_heap_size_of(uint64_t bytes)
 {
 	return (bytes - 32) / 16;
@@ -264,6 +282,7 @@ struct read_record {
 		const struct read_profile *profile;
 		const struct read_bucket *bucket;
 		const struct read_heap *heap;
+		const struct read_script *script;
 		const struct read_end *end;
 	};
 	const char *text;	/* MODULE: path, STRING: text; not NUL-terminated */

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* LLVM's sample profile, text form (clang.llvm.org/docs/UsersManual.html "Sample Profile Text Format"):
+/* LLVM's sample profile, text form (clang.llvm.org/docs/UsersManual.html "Sample Profile Text
+ * Format"):
  *
  *   function:total:head
  *    offset: count
  *    offset: inlined_function:total
  *     offset: count
  *
- * Offsets are lines from the function's first line. The compiler looks functions up by their symbol: what has no
- * name that could be one is left out. Counts are samples. */
+ * Offsets are lines from the function's first line. The compiler looks functions up by their
+ * symbol: what has no name that could be one is left out. Counts are samples. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -67,14 +68,17 @@ static uint32_t offset_of(const struct profile *p, const struct profile_frame *f
 	return start && frame->line >= start ? frame->line - start : 0;
 }
 
-static int add_context(struct autofdo *w, uint32_t function, uint32_t outer, uint32_t line, uint32_t *ret)
+static int add_context(struct autofdo *w, uint32_t function, uint32_t outer, uint32_t line,
+		       uint32_t *ret)
 {
 	uint64_t key = ((uint64_t)outer << 44) ^ ((uint64_t)(line & 0xfffff) << 24) ^ function, at;
 	int rc = 0;
 
 	if (!u64map_get(&w->known, key, &at)) {
 		at = w->contexts.count;
-		rc = context_vec_push(&w->contexts, (struct context){ .function = function, .outer = outer, .at = line });
+		rc = context_vec_push(
+			&w->contexts,
+			(struct context){ .function = function, .outer = outer, .at = line });
 		if (rc == 0)
 			rc = u64map_put(&w->known, key, at);
 		if (rc == 0 && outer) {

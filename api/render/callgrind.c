@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Callgrind's format (valgrind.org/docs/manual/cl-format.html) for KCachegrind: self cost by function and line,
- * inclusive cost by call. A call inside its own recursion is counted once. */
+/* Callgrind's format (valgrind.org/docs/manual/cl-format.html) for KCachegrind: self cost by
+ * function and line, inclusive cost by call. A call inside its own recursion is counted once. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "agent/profile/tree.h"
 #include "api/render/render.h"
 
-/* Calls are summed for a part of the functions at a time: there may be nearly as many as there are nodes. */
+/* Calls are summed for a part of the functions at a time: there may be nearly as many as there are
+ * nodes. */
 #define PASSES_MAX     16
 #define PASS_CALLS_MIN 16384
 
@@ -39,7 +40,8 @@ struct callgrind {
 	uint32_t begin, end;	  /* functions of this pass */
 	struct call_vec calls;	  /* that they make */
 	struct u64map known;	  /* caller and callee -> call */
-	struct open_calls_vec path; /* call + 1 of each node on the current path, 0 = of no function of this pass */
+	struct open_calls_vec path; /* call + 1 of each node on the current path, 0 = of no function
+				       of this pass */
 	uint8_t *named;		  /* functions and strings whose name was written */
 	uint8_t *file_named;
 };
@@ -236,10 +238,13 @@ static void write_functions(struct callgrind *w)
 /* As many functions at a time as make some of the calls. */
 static int write_passes(struct callgrind *w)
 {
-	uint32_t most = w->p->node_count / PASSES_MAX > PASS_CALLS_MIN ? w->p->node_count / PASSES_MAX : PASS_CALLS_MIN;
+	uint32_t most = w->p->node_count / PASSES_MAX > PASS_CALLS_MIN
+				? w->p->node_count / PASSES_MAX
+				: PASS_CALLS_MIN;
 	int rc = 0;
 
-	for (w->begin = 0; rc == 0 && w->begin < w->p->function_count && !w->out->error; w->begin = w->end) {
+	for (w->begin = 0; rc == 0 && w->begin < w->p->function_count && !w->out->error;
+	     w->begin = w->end) {
 		uint64_t edges = w->edges[w->begin];
 
 		for (w->end = w->begin + 1; w->end < w->p->function_count; w->end++) {

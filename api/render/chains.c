@@ -5,7 +5,8 @@
 
 #define INLINED_MAX 128 /* of one location; what is above begins another */
 
-/* Frames from *@node, innermost first, to the one that all others are inlined into; *@node becomes its caller's. */
+/* Frames from *@node, innermost first, to the one that all others are inlined into; *@node becomes
+ * its caller's. */
 static unsigned list_frames(const struct profile *p, uint32_t *node, uint32_t frames[INLINED_MAX])
 {
 	unsigned count = 0;
@@ -55,7 +56,9 @@ int chains_build(const struct profile *p, struct chains *ret)
 {
 	int rc;
 
-	*ret = (struct chains){ .p = p, .of_frame = calloc((size_t)p->frame_count + 1, sizeof(*ret->of_frame)) };
+	*ret = (struct chains){
+		.p = p, .of_frame = calloc((size_t)p->frame_count + 1, sizeof(*ret->of_frame))
+	};
 	rc = ret->of_frame ? chain_vec_push(&ret->all, (struct chain){ 0 }) : -ENOMEM;
 	for (uint32_t i = 1; rc == 0 && i < p->node_count; i++)
 		rc = add_node(ret, i);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locations of a profile, as pprof and OTLP mean them: one program counter with all functions inlined there,
- * innermost first. In the profile's tree an inlined frame is the child of the frame it is inlined into. */
+/* Locations of a profile, as pprof and OTLP mean them: one program counter with all functions
+ * inlined there, innermost first. In the profile's tree an inlined frame is the child of the frame
+ * it is inlined into. */
 #ifndef PROFD_API_RENDER_CHAINS_H
 #define PROFD_API_RENDER_CHAINS_H
 
@@ -27,7 +28,8 @@ struct chains {
 /* -ENOMEM; chains_deinit() is needed either way. @p must outlive the chains. */
 int chains_build(const struct profile *p, struct chains *ret) must_use;
 void chains_deinit(struct chains *chains);
-/* The chain that ends at *@node, which becomes the node below all of it: the caller's, 0 = the root. */
+/* The chain that ends at *@node, which becomes the node below all of it: the caller's, 0 = the
+ * root. */
 uint32_t chains_climb(const struct chains *chains, uint32_t *node);
 
 #endif

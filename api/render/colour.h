@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Colours of frames, the same on the page and in pictures: a hue by module, grey for the kernel and for what
- * has no name. OKLCH lightness 0.83, chroma 0.085, twelve hues from 10 degrees: text on it has 9.97:1 contrast;
- * the edge colour (lightness 0.60) has 3.8:1 against the page. */
+/* Colours of frames, the same on the page and in pictures: a hue by module, grey for the kernel and
+ * for what has no name. OKLCH lightness 0.83, chroma 0.085, twelve hues from 10 degrees. Text on it
+ * has 9.97:1 contrast. The edge colour (lightness 0.60) has 3.8:1 against the page. */
 #ifndef PROFD_API_RENDER_COLOUR_H
 #define PROFD_API_RENDER_COLOUR_H
 

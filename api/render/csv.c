@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of all functions (RFC 4180): topFunctions' members as columns. A cell that a spreadsheet would take
- * for a formula is prefixed by an apostrophe. */
+/* The table of all functions (RFC 4180): topFunctions' members as columns. A cell that a
+ * spreadsheet would take for a formula is prefixed by an apostrophe. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/profile/flame_diff.h"
-#include "api/json_out.h"
-#include "api/quality_json.h"
+#include "agent/profile/compare/flame_diff.h"
+#include "api/http/json_out.h"
+#include "api/render/quality_json.h"
 #include "api/render/page.h"
 #include "api/render/render.h"
 #include "api/render/text.h"
@@ -53,7 +53,8 @@ static double node_width(const struct diff *d, const struct flame_diff_node *nod
 	return ((double)node->total[0] * d->share[0] + (double)node->total[1] * d->share[1]) / 2;
 }
 
-/* What is more than chance of it: nothing below three deviations of so many samples. As the page's model.js. */
+/* The part of a difference that is more than chance: nothing below three standard deviations of so
+ * many samples. The page's model.js does the same. */
 static double node_change(const struct diff *d, const struct flame_diff_node *node)
 {
 	double delta = node_delta(d, node), share = node_width(d, node) / 100;
@@ -61,12 +62,15 @@ static double node_change(const struct diff *d, const struct flame_diff_node *no
 
 	if (d->sides[1]->meta.type != PROFILE_CPU || before <= 0 || after <= 0)
 		return delta;
-	return fabs(delta) < 300 * sqrt(fmax(0, share * (1 - share)) * (1 / before + 1 / after)) ? 0 : delta;
+	return fabs(delta) < 300 * sqrt(fmax(0, share * (1 - share)) * (1 / before + 1 / after))
+		       ? 0
+		       : delta;
 }
 
-/* ---- json ------------------------------------------------------------------------------------------ */
+/* ---- json ------------------------------------------------------------------------------------ */
 
-static void write_details(const struct diff *d, const struct flame_diff_node *node, struct json_out *json)
+static void write_details(const struct diff *d, const struct flame_diff_node *node,
+			  struct json_out *json)
 {
 	static const struct flame_diff_function none = { "", "", "", 0, PROFILE_FRAME_MARKER };
 	const struct flame_diff_function *function =
@@ -109,7 +113,7 @@ static void write_json(const struct diff *d, struct buf *out)
 	}
 }
 
-/* ---- folded: as difffolded.pl writes it ------------------------------------------------------------- */
+/* ---- folded: as difffolded.pl writes it ------------------------------------------------------ */
 
 /* Frames root first, the base's value, the comparison's. */
 static int write_folded(const struct diff *d, struct buf *out)
@@ -136,7 +140,7 @@ static int write_folded(const struct diff *d, struct buf *out)
 	return path.error;
 }
 
-/* ---- flame: the columns of flame.c, with node.base ------------------------------------------------- */
+/* ---- flame: the columns of flame.c, with node.base ------------------------------------------- */
 
 static int64_t common_scale(const struct diff *d, int side)
 {
@@ -265,7 +269,7 @@ static void write_flame(const struct diff *d, struct buf *out)
 	buf_add_char(out, '\n');
 }
 
-/* ---- svg ------------------------------------------------------------------------------------------- */
+/* ---- svg ------------------------------------------------------------------------------------- */
 
 /* Seven steps from #3182bd (less) over grey to #e6750a (more); @limit points are the last step. */
 static const char *delta_colour(double delta, double limit)
@@ -373,7 +377,7 @@ static int write_svg(const struct diff *d, struct buf *out)
 	return rc < 0 ? rc : out->error;
 }
 
-/* ---- all -------------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static int write_html(const struct diff *d, struct buf *out)
 {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Firefox profiler, processed format, version 61 (docs-developer/CHANGELOG-formats.md of firefox-devtools/profiler):
- * tables are shared between threads, a prefix may be null, no source maps are needed, and every front end
- * since then reads it. Samples are in order of time, per thread; profiles without kept events get evenly
- * spaced times. Stacks are the profile's nodes, frames its frames, strings its strings: no table is rebuilt. */
+/* Firefox profiler, processed format, version 61 (docs-developer/CHANGELOG-formats.md of
+ * firefox-devtools/profiler): tables are shared between threads, a prefix may be null, no source
+ * maps are needed, and every front end since then reads it. Samples are in order of time, per
+ * thread; profiles without kept events get evenly spaced times. Stacks are the profile's nodes,
+ * frames its frames, strings its strings: no table is rebuilt. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/base/clock.h"
-#include "api/json_out.h"
+#include "api/http/json_out.h"
 #include "api/render/render.h"
 #include "api/render/threads.h"
 
@@ -96,7 +97,7 @@ static int index_tables(struct firefox *w)
 	return 0;
 }
 
-/* ---- meta and libraries ---------------------------------------------------------------------------- */
+/* ---- meta and libraries ---------------------------------------------------------------------- */
 
 enum { CATEGORY_OTHER, CATEGORY_USER, CATEGORY_KERNEL, CATEGORY_GO, CATEGORY_JIT, CATEGORY_MAX };
 
@@ -176,7 +177,8 @@ static void write_meta(struct firefox *w)
 	json_out_close(json, '}');
 }
 
-/* Breakpad's form of a GNU build id: a UUID whose first three fields change byte order, and the age 0. */
+/* Breakpad's form of a GNU build id: a UUID whose first three fields change byte order, and the age
+ * 0. */
 static void breakpad_id(const struct profile_mapping *mapping, char out[40])
 {
 	static const uint8_t order[16] = { 3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15 };
@@ -215,7 +217,7 @@ static void write_libs(struct firefox *w)
 	json_out_close(json, ']');
 }
 
-/* ---- shared tables --------------------------------------------------------------------------------- */
+/* ---- shared tables --------------------------------------------------------------------------- */
 
 /* A column: one expression per row. */
 #define COLUMN(json, name, count, write)                                                           \
@@ -264,7 +266,8 @@ static void write_frames(struct firefox *w)
 	COLUMN(json, "inlineDepth", count, json_out_uint(json, NULL, w->inline_depth[i]));
 	COLUMN(json, "category", count, json_out_uint(json, NULL, category_of(p->frames[i].kind)));
 	COLUMN(json, "subcategory", count,
-	       json_out_uint(json, NULL, p->frames[i].flags & PROFILE_FRAME_GUESSED ? SUBCATEGORY_GUESSED : 0));
+	       json_out_uint(json, NULL,
+			     p->frames[i].flags & PROFILE_FRAME_GUESSED ? SUBCATEGORY_GUESSED : 0));
 	COLUMN(json, "func", count, json_out_uint(json, NULL, p->frames[i].function));
 	COLUMN(json, "nativeSymbol", count, json_out_null(json, NULL));
 	COLUMN(json, "innerWindowID", count, json_out_uint(json, NULL, 0));
@@ -375,7 +378,7 @@ static void write_shared(struct firefox *w)
 	json_out_close(&w->json, '}');
 }
 
-/* ---- threads --------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 /* CPU samples count one each; other types weigh by their value. */
 static void write_weights(struct firefox *w, const uint32_t *order, uint32_t count)
@@ -486,9 +489,10 @@ int render_firefox(const struct profile *p, const struct render_options *options
 
 	/* A sample of this format is one at a moment, not a minute's. */
 	if (p->meta.grain_ns)
-		return err_set(err, ENODATA, "DetailExpired", "format",
-			       "the times of this profile's single samples are not kept any more, only sums of minutes, which "
-			       "this format cannot hold; others can");
+		return err_set(
+			err, ENODATA, "DetailExpired", "format",
+			"the times of this profile's single samples are not kept any more, only sums of minutes, which "
+			"this format cannot hold; others can");
 	rc = threads_build(p, options->value_index, &w.threads);
 	if (rc == 0)
 		rc = sort_events(&w);

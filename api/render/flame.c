@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* format=flame: the tree as columns in preorder, 2.9 times smaller than nested levels and 5.2 times smaller
- * than nested JSON after gzip (measured on a profile of 181,195 nodes). Reader: api/ui/flame/model.js.
+/* format=flame: the tree as columns in preorder, 2.9 times smaller than nested levels and 5.2 times
+ * smaller than nested JSON after gzip (measured on a profile of 181,195 nodes). Reader:
+ * api/ui/flame/model.js.
  *
  *   strings[]     text; 0 = ""
  *   fn            columns by function number: name, module, file (indexes of strings), line, kind;
  *                 0 = the root "all"; numbered by frequency, so that frequent numbers are short
  *   node.fn       function number
- *   node.up       levels to climb from the node before to this node's parent; 0 = child of the node before
+ *   node.up       levels to climb from the node before to this node's parent; 0 = child of the
+ *                 node before
  *   node.self     self value / scale; totals follow by summing
  *   node.flags    bit 0 = inlined, bit 1 = guessed; left out when all are 0 */
 #include <errno.h>
 #include <string.h>
 
-#include "api/json_out.h"
-#include "api/quality_json.h"
+#include "api/http/json_out.h"
+#include "api/render/quality_json.h"
 #include "api/render/flame_tree.h"
 
 #define FLAGS_SHOWN (PROFILE_FRAME_INLINED | PROFILE_FRAME_GUESSED)
@@ -108,7 +110,8 @@ static int find_mappings(struct flame *f)
 	return 0;
 }
 
-/* ---- strings: numbered as they are first used --------------------------------------------------- */
+/* ---- strings: numbered as they are first used ---------------------------------------------------
+ */
 
 struct strings {
 	uint32_t *number; /* profile string id -> number; 0 = not yet */
@@ -244,7 +247,8 @@ static int write_functions(struct flame *f, struct json_out *json)
 	return 0;
 }
 
-/* Greatest common divisor of all self values: a CPU profile counts periods, so numbers stay short. */
+/* Greatest common divisor of all self values: a CPU profile counts periods, so numbers stay short.
+ */
 static int64_t common_scale(const struct flame_tree *tree)
 {
 	int64_t scale = 0;

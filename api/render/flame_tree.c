@@ -11,8 +11,8 @@
 VEC_DEFINE(heap, uint32_t);
 VEC_DEFINE(taken, struct flame_node);
 
-/* Groups are taken by their totals, largest first: what is pruned in the end was never folded, so that time and
- * memory, beyond those of the profile's tree, go with what is shown. */
+/* Groups are taken by their totals, largest first: what is pruned in the end was never folded, so
+ * that time and memory, beyond those of the profile's tree, go with what is shown. */
 struct fold {
 	const struct profile *p;
 	struct stack_groups groups;
@@ -30,7 +30,7 @@ static void fold_deinit(struct fold *f)
 	taken_vec_deinit(&f->taken);
 }
 
-/* ---- heap of groups ------------------------------------------------------------------------------ */
+/* ---- heap of groups -------------------------------------------------------------------------- */
 
 /* Equal totals: who was made last, so that a stack is shown to its end before the next is begun. */
 static bool is_before(const struct fold *f, uint32_t a, uint32_t b)
@@ -78,9 +78,10 @@ static uint32_t heap_take(struct fold *f)
 	return top;
 }
 
-/* ---- folding ------------------------------------------------------------------------------------- */
+/* ---- folding --------------------------------------------------------------------------------- */
 
-/* Descends along the path of hashes; the deepest node that exists decides, -ENOENT if not even the first. */
+/* Descends along the path of hashes; the deepest node that exists decides, -ENOENT if not even the
+ * first. */
 static int find_root(struct fold *f, const struct render_options *options, struct stack_group *root)
 {
 	for (unsigned step = 0; step < options->root_count; step++) {
@@ -106,7 +107,8 @@ static int find_root(struct fold *f, const struct render_options *options, struc
 	return 0;
 }
 
-/* What the frames of its members have in common, or the first that knows. */
+/* A node of a group: the attributes that all its frames share, else those of the first frame that
+ * has them. */
 static struct flame_node node_of(const struct fold *f, const struct stack_group *group)
 {
 	const struct profile *p = f->p;
@@ -121,7 +123,8 @@ static struct flame_node node_of(const struct fold *f, const struct stack_group 
 	node.kind = p->frames[p->nodes[first].frame].kind;
 	node.flags = UINT8_MAX;
 	for (uint32_t m = group->head; m; m = f->groups.members.data[m].next) {
-		const struct profile_frame *frame = &p->frames[p->nodes[f->groups.members.data[m].place.node].frame];
+		const struct profile_frame *frame =
+			&p->frames[p->nodes[f->groups.members.data[m].place.node].frame];
 
 		node.flags &= frame->flags;
 		node.line = node.line ? node.line : frame->line;
@@ -166,7 +169,7 @@ static uint32_t count_nodes(const struct tree *tree, struct tree_place place)
 	return count;
 }
 
-/* What was left in the heap, and all below it: told to the node above, which was taken. */
+/* Counts the nodes that were not chosen, with all below them, at the chosen node above. */
 static int count_pruned(struct fold *f, struct flame_tree *tree)
 {
 	f->cut_nodes = calloc(f->taken.count, sizeof(*f->cut_nodes));
@@ -189,7 +192,7 @@ static int count_pruned(struct fold *f, struct flame_tree *tree)
 	return 0;
 }
 
-/* ---- order --------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 struct order {
 	uint32_t *first, *next; /* children of the taken, largest total first; 0 = none */
@@ -268,7 +271,8 @@ static int order_nodes(const struct fold *f, struct flame_tree *tree)
 	return 0;
 }
 
-int flame_tree_build(const struct profile *p, const struct render_options *options, struct flame_tree *ret)
+int flame_tree_build(const struct profile *p, const struct render_options *options,
+		     struct flame_tree *ret)
 {
 	struct fold fold = { .p = p };
 	struct stack_group root = { 0 };

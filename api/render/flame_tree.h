@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree that flame graphs show: stacks folded by function (the profile's own tree distinguishes lines and
- * offsets), in preorder, siblings by total, largest first, pruned to a number of nodes. What was pruned below
- * a node is one extra child, so that every sum still adds up. */
+/* The tree that flame graphs show. Stacks are folded by function, while the profile's own tree
+ * distinguishes lines and offsets. Nodes are in preorder, siblings by total, largest first, pruned
+ * to a number of nodes. The nodes pruned below a node are one extra child, so that every sum still
+ * adds up. */
 #ifndef PROFD_API_RENDER_FLAME_TREE_H
 #define PROFD_API_RENDER_FLAME_TREE_H
 
@@ -11,7 +12,8 @@
 #include "agent/profile/profile.h"
 #include "api/render/render.h"
 
-/* Function of a node without one: the root of everything (@pruned 0), or what @pruned nodes were merged to. */
+/* Function of a node without one: the root of everything (@pruned 0), or what @pruned nodes were
+ * merged to. */
 #define FLAME_PRUNED UINT32_MAX
 
 struct flame_node {
@@ -36,7 +38,8 @@ struct flame_tree {
 };
 
 /* -ENOMEM; -ENOENT when options->root leads nowhere. */
-int flame_tree_build(const struct profile *p, const struct render_options *options, struct flame_tree *ret) must_use;
+int flame_tree_build(const struct profile *p, const struct render_options *options,
+		     struct flame_tree *ret) must_use;
 void flame_tree_deinit(struct flame_tree *tree);
 
 static inline void cleanup_flame_tree_fn(struct flame_tree *tree)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Folded stacks, as flamegraph.pl, inferno, speedscope and Pyroscope read them: frames root first, joined by
- * `;`, a blank, the value; one line per distinct stack, in the order of the names, so that equal profiles give
- * equal bytes. The lines are written in one walk over the stacks folded by name: no text but the current line is held. */
+/* Folded stacks, as flamegraph.pl, inferno, speedscope and Pyroscope read them: frames root first,
+ * joined by `;`, a blank, the value; one line per distinct stack, in the order of the names, so
+ * that equal profiles give equal bytes. The lines are written in one walk over the stacks folded by
+ * name: no text but the current line is held. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -96,7 +97,8 @@ static int write_lines(struct folded *f)
 }
 
 /* The node that the path of hashes leads to, as in flame_tree_build(). */
-static int find_root(struct folded *f, const struct render_options *options, struct stack_group *ret)
+static int find_root(struct folded *f, const struct render_options *options,
+		     struct stack_group *ret)
 {
 	for (unsigned step = 0; step < options->root_count; step++) {
 		size_t begin;
@@ -106,7 +108,8 @@ static int find_root(struct folded *f, const struct render_options *options, str
 		if (rc < 0)
 			return rc;
 		while (at < f->groups.all.count &&
-		       flame_name_hash(profile_string(f->p, f->p->functions[f->groups.all.data[at].function].name)) !=
+		       flame_name_hash(profile_string(
+			       f->p, f->p->functions[f->groups.all.data[at].function].name)) !=
 			       options->root[step])
 			at++;
 		if (at == f->groups.all.count)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One self-contained page: viewer inline, data as base64 of gzip of format=flame. It makes no request and opens
- * from a file. Names reach it only inside base64 and are shown by textContent, so none can become markup. */
+/* One self-contained page: viewer inline, data as base64 of gzip of format=flame. It makes no
+ * request and opens from a file. Names reach it only inside base64 and are shown by textContent, so
+ * none can become markup. */
 #include "api/render/html.h"
 
 #include <errno.h>
@@ -10,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/assets.h"
-#include "api/compress.h"
+#include "api/http/assets.h"
+#include "api/http/compress.h"
 #include "api/render/page.h"
 #include "api/render/render.h"
 

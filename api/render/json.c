@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nested {name, value, self, children[]}: what d3-flame-graph and its relatives read. With details also {file,
- * line (the function's first), module, buildId, kind, inlined, guessed}. */
-#include "api/json_out.h"
+/* Nested {name, value, self, children[]}: what d3-flame-graph and its relatives read. With details
+ * also {file, line (the function's first), module, buildId, kind, inlined, guessed}. */
+#include "api/http/json_out.h"
 #include "api/render/flame_tree.h"
 
-void render_frame_details(struct json_out *json, const struct profile *p, const struct profile_frame *frame)
+void render_frame_details(struct json_out *json, const struct profile *p,
+			  const struct profile_frame *frame)
 {
 	const struct profile_function *function = frame ? &p->functions[frame->function] : NULL;
 	const struct profile_mapping *mapping =
@@ -18,10 +19,12 @@ void render_frame_details(struct json_out *json, const struct profile *p, const 
 	json_out_text(json, "kind", render_kind_word(frame ? frame->kind : PROFILE_FRAME_MARKER));
 	json_out_bool(json, "inlined", frame && frame->flags & PROFILE_FRAME_INLINED);
 	json_out_bool(json, "guessed", frame && frame->flags & PROFILE_FRAME_GUESSED);
+	json_out_bool(json, "approximate", frame && frame->flags & PROFILE_FRAME_APPROXIMATE);
 }
 
 /* A node is one function, whatever its lines. */
-static void write_details(const struct profile *p, const struct flame_node *node, struct json_out *json)
+static void write_details(const struct profile *p, const struct flame_node *node,
+			  struct json_out *json)
 {
 	bool is_one = node->function != FLAME_PRUNED;
 	const struct profile_frame frame = { .function = node->function,

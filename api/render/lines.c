@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* format=lines: where inside functions the value was, a row per source line, topFunctions' members in JSON. A line
- * of a frame with callees is where it calls them; of an inlined function, its own. */
+/* format=lines: where inside functions the value was, a row per source line, topFunctions' members
+ * in JSON. A line of a frame with callees is where it calls them; of an inlined function, its own.
+ */
 #include <errno.h>
 
-#include "api/json_out.h"
-#include "api/quality_json.h"
+#include "api/http/json_out.h"
+#include "api/render/quality_json.h"
 #include "api/render/render.h"
 
-static void row_json(struct json_out *json, const struct profile *p, const struct profile_function_row *row,
-		     double percent)
+static void row_json(struct json_out *json, const struct profile *p,
+		     const struct profile_function_row *row, double percent)
 {
 	const struct profile_function *function = &p->functions[row->function];
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* OTLP profiles: ExportProfilesServiceRequest of opentelemetry-proto 1.11.0, profiles/v1development (alpha: the one
- * place that knows its numbers). Entry 0 of every table is the zero value. One resource per process, one
- * profile per value, the main value first; the profile's own tables keep their order, so that string, mapping
- * and location numbers need no translation. A message stands behind its length, so the large ones are written
- * twice: once to be counted, once to be kept. */
+/* OTLP profiles: ExportProfilesServiceRequest of opentelemetry-proto 1.11.0, profiles/v1development
+ * (alpha). Entry 0 of every table is the zero value. One
+ * resource per process, one profile per value, the main value first; the profile's own tables keep
+ * their order, so that string, mapping and location numbers need no translation. A message stands
+ * behind its length, so the large ones are written twice: once to be counted, once to be kept. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,61 +11,10 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/profile/attribute.h"
+#include "api/http/otlp_fields.h"
 #include "api/render/chains.h"
 #include "api/render/proto.h"
 #include "api/render/render.h"
-
-enum { /* field numbers */
-	REQUEST_RESOURCE_PROFILES = 1,
-	REQUEST_DICTIONARY = 2,
-	RESOURCE_PROFILES_RESOURCE = 1,
-	RESOURCE_PROFILES_SCOPE_PROFILES = 2,
-	SCOPE_PROFILES_SCOPE = 1,
-	SCOPE_PROFILES_PROFILES = 2,
-	PROFILE_SAMPLE_TYPE = 1,
-	PROFILE_SAMPLES = 2,
-	PROFILE_TIME = 3,
-	PROFILE_DURATION = 4,
-	PROFILE_PERIOD_TYPE = 5,
-	PROFILE_PERIOD = 6,
-	PROFILE_ID = 7,
-	SAMPLE_STACK = 1,
-	SAMPLE_ATTRIBUTES = 2,
-	SAMPLE_VALUES = 4,
-	DICTIONARY_MAPPINGS = 1,
-	DICTIONARY_LOCATIONS = 2,
-	DICTIONARY_FUNCTIONS = 3,
-	DICTIONARY_LINKS = 4,
-	DICTIONARY_STRINGS = 5,
-	DICTIONARY_ATTRIBUTES = 6,
-	DICTIONARY_STACKS = 7,
-	VALUE_TYPE_TYPE = 1,
-	VALUE_TYPE_UNIT = 2,
-	MAPPING_FILENAME = 4,
-	MAPPING_ATTRIBUTES = 5,
-	STACK_LOCATIONS = 1,
-	LOCATION_MAPPING = 1,
-	LOCATION_ADDRESS = 2,
-	LOCATION_LINES = 3,
-	LOCATION_ATTRIBUTES = 4,
-	LINE_FUNCTION = 1,
-	LINE_LINE = 2,
-	FUNCTION_NAME = 1,
-	FUNCTION_SYSTEM_NAME = 2,
-	FUNCTION_FILENAME = 3,
-	FUNCTION_START_LINE = 4,
-	LINK_TRACE_ID = 1,
-	LINK_SPAN_ID = 2,
-	ATTRIBUTE_KEY = 1,
-	ATTRIBUTE_VALUE = 2,
-	ANY_VALUE_STRING = 1,
-	ANY_VALUE_INT = 3,
-	KEY_VALUE_KEY = 1,
-	KEY_VALUE_VALUE = 2,
-	RESOURCE_ATTRIBUTES = 1,
-	SCOPE_NAME = 1,
-	SCOPE_VERSION = 2,
-};
 
 struct otlp {
 	const struct profile *p;
@@ -84,7 +33,7 @@ struct otlp {
 	int error;
 };
 
-/* Where a part is written to be counted. */
+/* A sink that counts the bytes of a part. */
 struct counter {
 	struct buf_sink sink; /* first */
 	struct buf buf;
@@ -166,7 +115,7 @@ static uint32_t attribute(struct otlp *w, const char *key, const char *value, ui
 	return w->attribute_count++;
 }
 
-/* ---- samples --------------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
 static void sample_attributes(struct otlp *w, const struct profile_attrs *attrs, uint32_t *list,
 			      unsigned *count)
@@ -343,7 +292,7 @@ static void write_process(struct otlp *w, uint32_t index)
 	buf_deinit(&scope);
 }
 
-/* ---- dictionary ------------------------------------------------------------------------------------ */
+/* ---- dictionary ------------------------------------------------------------------------------ */
 
 static void write_mappings(struct otlp *w, struct buf *out)
 {
@@ -519,7 +468,10 @@ int render_otlp(const struct profile *p, const struct render_options *options, s
 		write_dictionary(&w, counter_begin(&counter));
 		proto_head(out, REQUEST_DICTIONARY, counter_end(&counter, &w));
 		write_dictionary(&w, out);
-		rc = w.error ? w.error : w.strings.error ? w.strings.error : w.attributes.error ? w.attributes.error : w.b.error;
+		rc = w.error		  ? w.error
+		     : w.strings.error	  ? w.strings.error
+		     : w.attributes.error ? w.attributes.error
+					  : w.b.error;
 	}
 	otlp_deinit(&w);
 	return rc < 0 ? rc : out->error;

@@ -10,7 +10,8 @@
 
 /* Writes the page that shows @document (JSON text). */
 int page_write(const char *title, const struct buf *document, struct buf *out) must_use;
-/* Text inside markup: < > & " escaped, control characters blank; cut behind @max bytes between characters. */
+/* Text inside markup: < > & " escaped, control characters blank; cut behind @max bytes between
+ * characters. */
 void markup_text(struct buf *out, const char *text, size_t max);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text of `perf script -F +pid`, innermost frame first, for tools that start from it (stackcollapse-perf.pl,
- * inferno, the Firefox profiler's importer). Source: tools/perf/builtin-script.c. */
+/* The text of `perf script -F +pid`, innermost frame first, for tools that start from it
+ * (stackcollapse-perf.pl, inferno, the Firefox profiler's importer). Source:
+ * tools/perf/builtin-script.c. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Go's default.pgo is a CPU profile in pprof whose functions carry their first line (go.dev/doc/pgo): what
- * render_pprof() writes, refused where it would not help the Go compiler. */
+/* Go's default.pgo is a CPU profile in pprof whose functions carry their first line
+ * (go.dev/doc/pgo): what render_pprof() writes, refused where it would not help the Go compiler. */
 #include <errno.h>
 
 #include "api/render/render.h"

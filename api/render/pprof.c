@@ -1,64 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pprof: gzip of perftools.profiles.Profile. Source: github.com/google/pprof proto/profile.proto; what its
- * reader checks: ids not 0 and unique, as many values as sample types, string 0 is "". Locations hold file
- * offsets; mappings start at 0 and carry the build id, so that any tool can symbolize again. */
+/* pprof: gzip of perftools.profiles.Profile. Source: github.com/google/pprof proto/profile.proto;
+ * what its reader checks: ids not 0 and unique, as many values as sample types, string 0 is "".
+ * Locations hold file offsets; mappings start at 0 and carry the build id, so that any tool can
+ * symbolize again. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/profile/attribute.h"
-#include "api/compress.h"
+#include "api/http/compress.h"
+#include "api/http/pprof_fields.h"
 #include "api/render/chains.h"
 #include "api/render/proto.h"
 #include "api/render/render.h"
-
-enum { /* field numbers */
-	PROFILE_SAMPLE_TYPE = 1,
-	PROFILE_SAMPLE = 2,
-	PROFILE_MAPPING = 3,
-	PROFILE_LOCATION = 4,
-	PROFILE_FUNCTION = 5,
-	PROFILE_STRING_TABLE = 6,
-	PROFILE_TIME_NANOS = 9,
-	PROFILE_DURATION_NANOS = 10,
-	PROFILE_PERIOD_TYPE = 11,
-	PROFILE_PERIOD = 12,
-	PROFILE_COMMENT = 13,
-	PROFILE_DEFAULT_SAMPLE_TYPE = 14,
-	VALUE_TYPE_TYPE = 1,
-	VALUE_TYPE_UNIT = 2,
-	SAMPLE_LOCATION_ID = 1,
-	SAMPLE_VALUE = 2,
-	SAMPLE_LABEL = 3,
-	LABEL_KEY = 1,
-	LABEL_STR = 2,
-	LABEL_NUM = 3,
-	MAPPING_ID = 1,
-	MAPPING_LIMIT = 3,
-	MAPPING_FILENAME = 5,
-	MAPPING_BUILD_ID = 6,
-	MAPPING_HAS_FUNCTIONS = 7,
-	MAPPING_HAS_FILENAMES = 8,
-	MAPPING_HAS_LINE_NUMBERS = 9,
-	MAPPING_HAS_INLINE_FRAMES = 10,
-	LOCATION_ID = 1,
-	LOCATION_MAPPING_ID = 2,
-	LOCATION_ADDRESS = 3,
-	LOCATION_LINE = 4,
-	LINE_FUNCTION_ID = 1,
-	LINE_LINE = 2,
-	FUNCTION_ID = 1,
-	FUNCTION_NAME = 2,
-	FUNCTION_SYSTEM_NAME = 3,
-	FUNCTION_FILENAME = 4,
-	FUNCTION_START_LINE = 5,
-};
 
 #define KEYS_MAX 32
 
 struct pprof {
 	const struct profile *p;
 	unsigned value_index;
+	unsigned first, end; /* values that are written */
 	struct chains chains;
 	struct buf *out;
 	struct buf part, inner; /* reused */
@@ -144,7 +105,6 @@ static void sample_labels(struct pprof *w, const struct profile_attrs *attrs)
 static void write_samples(struct pprof *w)
 {
 	const struct profile *p = w->p;
-	unsigned values = profile_type_info(p->meta.type)->value_count;
 
 	for (uint32_t i = 0; i < p->sample_count && !w->out->error; i++) {
 		const struct profile_sample *sample = &p->samples[i];
@@ -152,7 +112,7 @@ static void write_samples(struct pprof *w)
 		for (uint32_t n = sample->node; n;)
 			buf_add_varint(&w->inner, chains_climb(&w->chains, &n));
 		proto_message(&w->part, SAMPLE_LOCATION_ID, &w->inner);
-		for (unsigned v = profile_first_value(p->meta.source); v < values; v++)
+		for (unsigned v = w->first; v < w->end; v++)
 			buf_add_varint(&w->inner, (uint64_t)sample->values[v]);
 		proto_message(&w->part, SAMPLE_VALUE, &w->inner);
 		sample_labels(w, &p->attrs[sample->attrs]);
@@ -273,30 +233,24 @@ static void write_functions(struct pprof *w)
 	}
 }
 
+/* Whether the period is the time between two samples. */
+static bool is_timed(const struct profile_type_info *info)
+{
+	return info->period.name && strcmp(info->period.unit, "nanoseconds") == 0;
+}
+
 /* Go's and Pyroscope's readers tell types apart by the period type. */
 static void write_head(struct pprof *w)
 {
-	static const struct profile_value_type cpu = { "cpu", "nanoseconds" };
-	static const struct profile_value_type space = { "space", "bytes" };
-	static const struct profile_value_type contentions = { "contentions", "count" };
-	static const struct profile_value_type goroutine = { "goroutine", "count" };
 	const struct profile_meta *meta = &w->p->meta;
 	const struct profile_type_info *info = profile_type_info(meta->type);
 
-	for (unsigned i = profile_first_value(w->p->meta.source); i < info->value_count; i++)
+	for (unsigned i = w->first; i < w->end; i++)
 		value_type(w, PROFILE_SAMPLE_TYPE, &info->values[i]);
-	if (meta->type == PROFILE_CPU && meta->sample_rate) {
-		value_type(w, PROFILE_PERIOD_TYPE, &cpu);
-		proto_uint(w->out, PROFILE_PERIOD, 1000000000u / meta->sample_rate);
-	} else if (meta->type == PROFILE_MEMORY || meta->type == PROFILE_ALLOC) {
-		value_type(w, PROFILE_PERIOD_TYPE, &space);
-		proto_uint(w->out, PROFILE_PERIOD, 1);
-	} else if (meta->type == PROFILE_BLOCK || meta->type == PROFILE_MUTEX) {
-		value_type(w, PROFILE_PERIOD_TYPE, &contentions);
-		proto_uint(w->out, PROFILE_PERIOD, 1);
-	} else if (meta->type == PROFILE_GOROUTINE) {
-		value_type(w, PROFILE_PERIOD_TYPE, &goroutine);
-		proto_uint(w->out, PROFILE_PERIOD, 1);
+	if (info->period.name && (!is_timed(info) || meta->sample_rate)) {
+		value_type(w, PROFILE_PERIOD_TYPE, &info->period);
+		proto_uint(w->out, PROFILE_PERIOD,
+			   is_timed(info) ? 1000000000u / meta->sample_rate : 1);
 	}
 	proto_uint(w->out, PROFILE_TIME_NANOS, meta->start_ns);
 	proto_uint(w->out, PROFILE_DURATION_NANOS, meta->duration_ns);
@@ -325,33 +279,56 @@ static void write_strings(struct pprof *w)
 	buf_add(w->out, w->extra_text.data, w->extra_text.len);
 }
 
+static int write_profile(struct pprof *w)
+{
+	int rc = chains_build(w->p, &w->chains);
+
+	if (rc == 0) {
+		write_head(w);
+		write_samples(w);
+		rc = write_mappings(w);
+	}
+	if (rc == 0) {
+		write_locations(w);
+		write_functions(w);
+		write_comments(w);
+		write_strings(w);
+		rc = w->extra_text.error;
+	}
+	buf_deinit(&w->part);
+	buf_deinit(&w->inner);
+	buf_deinit(&w->extra_text);
+	chains_deinit(&w->chains);
+	return rc;
+}
+
 int render_pprof(const struct profile *p, const struct render_options *options, struct buf *out,
 		 struct err *err)
 {
 	struct gzip gzip;
-	struct pprof w = { .p = p, .value_index = options->value_index, .out = &gzip.plain };
+	struct pprof w = { .p = p,
+			   .value_index = options->value_index,
+			   .first = profile_first_value(p->meta.source),
+			   .end = profile_type_info(p->meta.type)->value_count,
+			   .out = &gzip.plain };
 	int rc = gzip_begin(&gzip, 6, out), end;
 
 	(void)err;
 	if (rc < 0)
 		return rc;
-	rc = chains_build(p, &w.chains);
-	if (rc == 0) {
-		write_head(&w);
-		write_samples(&w);
-		rc = write_mappings(&w);
-	}
-	if (rc == 0) {
-		write_locations(&w);
-		write_functions(&w);
-		write_comments(&w);
-		write_strings(&w);
-		rc = w.extra_text.error;
-	}
+	rc = write_profile(&w);
 	end = gzip_end(&gzip);
-	buf_deinit(&w.part);
-	buf_deinit(&w.inner);
-	buf_deinit(&w.extra_text);
-	chains_deinit(&w.chains);
 	return rc < 0 ? rc : end;
+}
+
+int render_pprof_value(const struct profile *p, unsigned value_index, struct buf *out)
+{
+	struct pprof w = { .p = p,
+			   .value_index = value_index,
+			   .first = value_index,
+			   .end = value_index + 1,
+			   .out = out };
+	int rc = write_profile(&w);
+
+	return rc < 0 ? rc : out->error;
 }

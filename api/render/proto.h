@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Protocol buffers, encoding only. Wire format: protobuf.dev/programming-guides/encoding: a field is the varint
- * (number << 3 | type) and its value; type 0 varint, 1 eight bytes, 2 length and bytes. */
+/* Protocol buffers, encoding only. Wire format: protobuf.dev/programming-guides/encoding: a field
+ * is the varint (number << 3 | type) and its value; type 0 varint, 1 eight bytes, 2 length and
+ * bytes. */
 #ifndef PROFD_API_RENDER_PROTO_H
 #define PROFD_API_RENDER_PROTO_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output formats: a profile in, bytes out, one file per format. Pure; readers of the same profile in several
- * threads do not disturb each other. Every renderer appends to a bounded buffer (its error is the
- * buffer's) and returns 0 or a negative errno: -ENOMEM, -EFBIG, -ENOTSUP when the profile has not what the
- * format needs (@err says what). Facts about formats: the sources named in each file. */
+/* Output formats: a profile in, bytes out, one file per format. Pure; readers of the same profile
+ * in several threads do not disturb each other. Every renderer appends to a bounded buffer (its
+ * error is the buffer's) and returns 0 or a negative errno: -ENOMEM, -EFBIG, -ENOTSUP when the
+ * profile has not what the format needs (@err says what). Facts about formats: the sources named in
+ * each file. */
 #ifndef PROFD_API_RENDER_RENDER_H
 #define PROFD_API_RENDER_RENDER_H
 
@@ -51,17 +52,22 @@ const char *render_kind_word(uint8_t kind);
 /* A module's build-id in hexadecimal, "" if it has none. */
 const char *render_build_id(const struct profile_mapping *mapping, char ret[RENDER_BUILD_ID_SIZE]);
 
-/* file, line, module, buildId, kind, inlined, guessed as members of the object that is open. NULL: of a frame that
- * stands for several. */
+/* file, line, module, buildId, kind, inlined, guessed as members of the object that is open. NULL:
+ * of a frame that stands for several. */
 struct json_out;
-void render_frame_details(struct json_out *json, const struct profile *p, const struct profile_frame *frame);
-/* A frame's name as folded text has it: `;` separates frames and a line ends at its newline, so neither may be
- * part of a name. */
+void render_frame_details(struct json_out *json, const struct profile *p,
+			  const struct profile_frame *frame);
+/* A frame's name as folded text has it: `;` separates frames and a line ends at its newline, so
+ * neither may be part of a name. */
 void render_folded_name(const char *name, struct buf *out);
 
 /* Service and type, as titles and file names use them. */
 void render_title(const struct profile *p, const struct render_options *options, char *out,
 		  size_t size);
+
+/* A pprof message, not compressed, with one of the type's values alone. -ENOMEM, or @out's error.
+ */
+int render_pprof_value(const struct profile *p, unsigned value_index, struct buf *out) must_use;
 
 render_fn render_folded, render_json, render_flame, render_svg, render_html, render_pprof,
 	render_speedscope, render_firefox, render_otlp, render_perfscript, render_callgrind,

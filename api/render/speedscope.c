@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* speedscope.app's file format, "sampled" profiles, one per thread; with more threads than it is usable with,
- * the small ones are left to the first profile, which holds everything. Schema: release/file-format-schema.json
- * of the npm package; beyond it the viewer wants as many weights as samples. */
+/* speedscope.app's file format, "sampled" profiles, one per thread; with more threads than it is
+ * usable with, the small ones are left to the first profile, which holds everything. Schema:
+ * release/file-format-schema.json of the npm package; beyond it the viewer wants as many weights as
+ * samples. */
 #include <errno.h>
 #include <string.h>
 
-#include "api/json_out.h"
+#include "api/http/json_out.h"
 #include "api/render/render.h"
 #include "api/render/threads.h"
 

@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int stack_groups_init(struct stack_groups *g, const struct profile *p, unsigned value_index, bool by_name)
+int stack_groups_init(struct stack_groups *g, const struct profile *p, unsigned value_index,
+		      bool by_name)
 {
 	size_t keys = (size_t)(by_name ? p->string_count : p->function_count) + 1;
 	int rc;
@@ -49,7 +50,8 @@ static int add_to_group(struct stack_groups *g, struct tree_place place, uint32_
 	struct stack_group *group;
 
 	if (g->stamp[key] != g->turn) {
-		int rc = stack_group_vec_push(&g->all, (struct stack_group){ .function = function, .parent = parent });
+		int rc = stack_group_vec_push(
+			&g->all, (struct stack_group){ .function = function, .parent = parent });
 
 		if (rc < 0)
 			return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folding of stacks, a level at a time: nodes of the profile with the same parent in the folded tree and the same
- * function (or name) are one group. Groups of a level are made when somebody goes there, so that what is never shown
- * is never folded. */
+/* Folds stacks, a level at a time. Nodes of the profile with the same parent in the folded tree and
+ * the same function (or name) are one group. Groups of a level are made when somebody goes there,
+ * so that what is never shown is never folded. */
 #ifndef PROFD_API_RENDER_STACK_GROUPS_H
 #define PROFD_API_RENDER_STACK_GROUPS_H
 
@@ -42,9 +42,10 @@ struct stack_groups {
 int stack_groups_init(struct stack_groups *g, const struct profile *p, unsigned value_index,
 		      bool by_name) must_use;
 void stack_groups_deinit(struct stack_groups *g);
-/* Appends the groups of the children of @head and the other members of its group to g->all, from @ret_begin on.
- * -ENOMEM. */
-int stack_groups_make(struct stack_groups *g, uint32_t head, uint32_t parent, size_t *ret_begin) must_use;
+/* Appends the groups of the children of @head and the other members of its group to g->all, from
+ * @ret_begin on. -ENOMEM. */
+int stack_groups_make(struct stack_groups *g, uint32_t head, uint32_t parent, size_t *ret_begin)
+	must_use;
 /* Sum of the members' own values. */
 int64_t stack_groups_self(const struct stack_groups *g, uint32_t head);
 /* The members are not needed any more. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A still flame graph, root on top: attributes only, no script and no style, so that it also shows under
- * `default-src 'none'`. Boxes under 3 px are left out and said so; at most some 200 KB for any profile. */
+/* A still flame graph, root on top: attributes only, no script and no style, so that it also shows
+ * under `default-src 'none'`. Boxes under 3 px are left out and said so; at most some 200 KB for
+ * any profile. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,8 +111,8 @@ static int find_mappings(struct svg *s)
 	return 0;
 }
 
-static void write_picture(struct svg *s, const struct render_options *options, const struct buf *boxes,
-			  struct buf *out)
+static void write_picture(struct svg *s, const struct render_options *options,
+			  const struct buf *boxes, struct buf *out)
 {
 	unsigned height = TOP_PX + (s->depth + 1) * ROW_PX + BOTTOM_PX;
 	char title[320], value[TEXT_VALUE_SIZE];

@@ -24,7 +24,7 @@ const size = file => gzipSync(readFileSync(file)).length;
 const entry = (result, name) => Object.entries(result.metafile.outputs).find(([, o]) => o.entryPoint && basename(o.entryPoint) === name)[0];
 const main = entry(scripts, 'main.js'), style = entry(styles, 'pages.css');
 
-/** What a page loads: the entry, its chunk, and all that they import statically. */
+/** The files that a page loads: the entry, its chunk, and all their static imports. */
 function needed(file, seen = new Set()) {
 	if (seen.has(file)) return seen;
 	seen.add(file);

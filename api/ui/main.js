@@ -28,7 +28,7 @@ function header() {
 		h('span', { class: 'right' }, theme));
 }
 
-/** What is searched for on this page, else the services. */
+/** Moves the focus to the search box of this page, else opens the services. */
 function goSearch() {
 	const box = document.querySelector('main input[type=search]');
 	if (box) box.focus(); else location.assign(sameTenant('/#q='));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Probes on the allocator of a real program: a place that allocates seldom among others that do all the time is seen in
- * every window, and what the samples stand for remains what was allocated; calls whose return is probed are walked
- * through. */
+/* Probes on the allocator of a real program: a place that allocates seldom among others that do all
+ * the time is seen in every window, and what the samples stand for remains what was allocated;
+ * calls whose return is probed are walked through. */
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/alloc_heap.h"
-#include "agent/collect/alloc_probes.h"
+#include "agent/collect/alloc/alloc_heap.h"
+#include "agent/collect/alloc/alloc_probes.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
 #include "tests/support/libc_sites.h"
@@ -29,8 +29,8 @@
 #define RARE_BYTES 160u
 #define INNER	   48u
 
-/* 2,000 allocations of 64 bytes by one caller, then one by another, again and again; or one that posix_memalign() hands on
- * to malloc(). */
+/* 2,000 allocations of 64 bytes by one caller, then one by another, again and again; or one that
+ * posix_memalign() hands on to malloc(). */
 static const char source[] =
 	"#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
 	"#define F __attribute__((noipa)) void\n"
@@ -45,12 +45,16 @@ static char *program;
 static struct bpf_agent *agent;
 static struct alloc_probes *probes;
 static pid_t pid;
+static unsigned way; /* how many of the features below are not to be had */
 
 static void begin(const char *argument)
 {
-	struct features features = bpf_target_features(NULL);
+	static const char *const newest_first[] = { "uprobe_session", "uprobe_multi" };
+	struct features features = bpf_target_features(way ? newest_first[0] : NULL);
 	struct err err = { 0 };
 
+	if (way > 1)
+		assert_int_equal(features_disable(&features, newest_first[1], "the test", NULL), 0);
 	if (bpf_agent_create(&features, &agent, &err) < 0 || alloc_probes_create(agent, &probes, &err) < 0)
 		fail_msg("%s", err.text);
 	pid = bpf_target_start(program, argument);
@@ -71,7 +75,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* What was seen of a function. */
+/* The samples of one function. */
 struct seen {
 	unsigned samples, windows;
 	uint32_t last_window;
@@ -87,7 +91,7 @@ static void add(struct seen *seen, const struct prof_sample_event *sample)
 }
 
 /* Attaches to the program, whose C library is this test's, too. */
-static int attach(bool relays)
+static int attach(bool relays, bool whole)
 {
 	struct control_alloc_site sites[ALLOC_SITES_MAX];
 	enum alloc_family family;
@@ -98,6 +102,8 @@ static int attach(bool relays)
 		.sites = sites,
 		.site_count = libc_sites(path, sites, &family),
 		.relays = relays,
+		.returns = whole,
+		.frees = whole,
 	};
 	const int fd = alloc_probes_attach(probes, &attachment);
 
@@ -112,7 +118,7 @@ static void watch(struct seen *rarely, struct seen *often)
 	int fd;
 
 	begin(NULL);
-	fd = attach(true);
+	fd = attach(true, false);
 	for (uint32_t window = 1; window <= WINDOWS; window++) {
 		const struct alloc_slot slot = { .mean_gap_bytes = GAP_BYTES, .hits_max = UINT64_MAX,
 						 .window = window };
@@ -129,12 +135,14 @@ static void watch(struct seen *rarely, struct seen *often)
 	bpf_recording_poll(&recording, agent, 1);
 	for (size_t i = 0; i < recording.record_count; i++)
 		if (recording.records[i].sample.type == PROF_SAMPLE_ALLOC)
-			add(recording.records[i].sample.value == RARE_BYTES ? rarely : often, &recording.records[i].sample);
+			add(recording.records[i].sample.value == RARE_BYTES ? rarely : often,
+			    &recording.records[i].sample);
 	bpf_recording_deinit(&recording);
 }
 
-/* The kernel looks at every way through a program while the collector waits, some 5 us each step, so the first session
- * begins late where there are too many; beyond 1,000,000 it refuses the program. */
+/* The kernel looks at every way through a program while the collector waits, some 5 us each step,
+ * so the first session begins late where there are too many; beyond 1,000,000 it refuses the
+ * program. */
 static void test_verified(void **state)
 {
 	unsigned seen = 0;
@@ -163,15 +171,18 @@ static void test_callers(void **state)
 	struct seen rarely = { 0 }, often = { 0 };
 
 	watch(&rarely, &often);
-	print_message("%u samples in %u windows of what is rare, %u of the rest; stand for %.0f and %.0f\n", rarely.samples,
-		      rarely.windows, often.samples, rarely.objects, often.objects);
+	print_message(
+		"%u samples in %u windows of what is rare, %u of the rest; stand for %.0f and %.0f\n",
+		rarely.samples, rarely.windows, often.samples, rarely.objects, often.objects);
 	assert_in_range(rarely.windows, WINDOWS - 3, WINDOWS); /* callers may meet in a window */
 	assert_true(often.samples < often.objects / 20);
 	/* Some 60 samples of a window weigh most: 4 % in all. */
-	assert_true(rarely.objects * 2000 / often.objects > 0.7 && rarely.objects * 2000 / often.objects < 1.4);
+	assert_true(rarely.objects * 2000 / often.objects > 0.7 &&
+		    rarely.objects * 2000 / often.objects < 1.4);
 }
 
-/* Both returns are probed: posix_memalign() is to return to a page of the kernel's when malloc() is entered. */
+/* Both returns are probed: posix_memalign() is to return to a page of the kernel's when malloc() is
+ * entered. */
 static void test_probed_returns(void **state)
 {
 	const struct alloc_slot slot = { .mean_gap_bytes = 1, .hits_max = UINT64_MAX, .window = 1,
@@ -182,11 +193,7 @@ static void test_probed_returns(void **state)
 	int fd;
 
 	begin("nested");
-	if (!alloc_probes_tells_addresses(probes)) {
-		print_message("skipped: this kernel probes no returns by session (Linux 6.13)\n");
-		skip();
-	}
-	fd = attach(false);
+	fd = attach(false, true);
 	alloc_probes_set_slot(probes, 0, &slot);
 	while (counts.sampled < 40) {
 		bpf_recording_poll(&recording, agent, 1);
@@ -198,7 +205,8 @@ static void test_probed_returns(void **state)
 		const struct prof_stack_event *stack = recording.records[i].user;
 		bool found = false;
 
-		if (recording.records[i].sample.type != PROF_SAMPLE_ALLOC || recording.records[i].sample.detail != ALLOC_BIRTH)
+		if (recording.records[i].sample.type != PROF_SAMPLE_ALLOC ||
+		    recording.records[i].sample.detail != ALLOC_BIRTH)
 			continue;
 		assert_int_equal(recording.records[i].sample.value, INNER);
 		assert_non_null(stack);
@@ -211,6 +219,45 @@ static void test_probed_returns(void **state)
 		assert_true(found);
 	}
 	assert_true(inner >= 10);
+	bpf_recording_deinit(&recording);
+}
+
+/* Sampled blocks have addresses, and the ends of each are seen. */
+static void test_births_and_deaths(void **state)
+{
+	const struct alloc_slot slot = { .mean_gap_bytes = GAP_BYTES, .hits_max = UINT64_MAX, .window = 1,
+					 .track = ALLOC_TRACK_ALL };
+	struct bpf_recording recording = { 0 };
+	struct alloc_counts counts = { 0 };
+	unsigned births = 0, deaths = 0;
+	int fd;
+
+	begin(NULL);
+	fd = attach(true, true);
+	alloc_probes_set_slot(probes, 0, &slot);
+	while (counts.sampled < 200) {
+		bpf_recording_poll(&recording, agent, 1);
+		alloc_probes_counts(probes, 0, &counts);
+	}
+	alloc_probes_set_slot(probes, 0, &(struct alloc_slot){ 0 });
+	(void)close(fd);
+	for (unsigned i = 0; i < 5000 && alloc_probes_are_in(probes, (uint32_t)pid); i++)
+		(void)usleep(1000);
+	assert_false(alloc_probes_are_in(probes, (uint32_t)pid));
+	bpf_recording_poll(&recording, agent, 1);
+	for (size_t i = 0; i < recording.record_count; i++) {
+		const struct prof_sample_event *sample = &recording.records[i].sample;
+
+		if (sample->type != PROF_SAMPLE_ALLOC)
+			continue;
+		births += sample->detail == ALLOC_BIRTH && sample->object;
+		deaths += sample->detail == ALLOC_DEATH;
+	}
+	print_message("way %u: %u births, %u deaths, %lu of %lu hits returned to a probe\n", way,
+		      births, deaths, counts.returns, counts.hits);
+	/* a wait for the kernel, or a walk that could not be made, costs some of them */
+	assert_true(births >= 190);
+	assert_true(deaths >= births - 2 && deaths <= births);
 	bpf_recording_deinit(&recording);
 }
 
@@ -227,7 +274,7 @@ static void let_hit(const struct alloc_slot *slot)
 	alloc_probes_set_slot(probes, 0, &(struct alloc_slot){ 0 });
 }
 
-/* What costs more than was foreseen does not wait for the next time that the ring is read. */
+/* Probes that cost more than foreseen wake up the reader of the ring at once. */
 static void test_alarm(void **state)
 {
 	struct alloc_slot slot = { .mean_gap_bytes = GAP_BYTES, .hits_max = UINT64_MAX, .window = 1 };
@@ -240,7 +287,7 @@ static void test_alarm(void **state)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, bpf_agent_wakeup_fd(agent), &event), 0);
 	(void)epoll_wait(epoll_fd, &event, 1, 0); /* what is in the ring already */
-	fd = attach(true);
+	fd = attach(true, false);
 	let_hit(&slot);
 	assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 0);
 	slot.window = 2;
@@ -270,13 +317,16 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(test_verified, end),
 					    cmocka_unit_test_teardown(test_callers, end),
 					    cmocka_unit_test_teardown(test_probed_returns, end),
+					    cmocka_unit_test_teardown(test_births_and_deaths, end),
 					    cmocka_unit_test_teardown(test_alarm, end) };
-	int rc;
+	int rc = 0;
 
 	if (bpf_target_skip())
 		return 0;
 	program = bpf_target_compile("allocating", source, "-O2");
-	rc = cmocka_run_group_tests_name("alloc_probes", tests, NULL, NULL);
+	/* by one link with sessions, by two links, by single events */
+	for (way = 0; way < 3 && rc == 0; way++)
+		rc = cmocka_run_group_tests_name("alloc_probes", tests, NULL, NULL);
 	bpf_target_cleanup();
 	free(program);
 	return rc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the collector leaves in the kernel of decisions on processes, when they come too late. */
+/* Decisions on processes that come too late: the collector leaves nothing of them in the kernel. */
 #include <bpf/bpf.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -41,14 +41,23 @@ struct host {
 
 static void start_host(struct host *host)
 {
-	const struct control_peer peer = { .head = { .kind = CONTROL_PEER }, .role = ROLE_SERVER, .generation = 1 };
-	const struct collector_options options = { .generation = 1, .cpu_budget_pct = 50, .features = bpf_target_features(NULL) };
+	const struct control_peer peer = { .head = { .kind = CONTROL_PEER },
+					   .role = ROLE_SERVER,
+					   .generation = 1 };
+	const struct collector_options options = { .generation = 1,
+						   .cpu_budget_pct = 50,
+						   .features = bpf_target_features(NULL) };
 	static struct channel_message message;
 	struct collector_child child;
 
 	collector_child_start(&child, options);
-	*host = (struct host){ .collector = child.pid, .control = child.control, .server = child.server, .feed_fd = child.feed_fd };
-	assert_int_equal(channel_send_wait(host->control, &peer, sizeof(peer), &child.server_peer, 1, 1000), 0);
+	*host = (struct host){ .collector = child.pid,
+			       .control = child.control,
+			       .server = child.server,
+			       .feed_fd = child.feed_fd };
+	assert_int_equal(
+		channel_send_wait(host->control, &peer, sizeof(peer), &child.server_peer, 1, 1000),
+		0);
 	(void)close(child.server_peer);
 	assert_int_equal(poll(&(struct pollfd){ .fd = host->control, .events = POLLIN }, 1, 60000), 1);
 	assert_int_equal(channel_receive(host->control, &message), 1);
@@ -64,7 +73,8 @@ static void stop_host(struct host *host)
 	(void)close(host->feed_fd);
 }
 
-/* A descriptor of the map behind one of the collector's, the caller's; -1: it is not that of @name. */
+/* A descriptor of the map behind one of the collector's, the caller's; -1: it is not that of @name.
+ */
 static int map_behind(pid_t collector, const char *number, const char *name)
 {
 	struct bpf_map_info info = { 0 };
@@ -108,7 +118,9 @@ static bool is_decided(int targets, pid_t pid)
 
 static void decide(struct host *host, uint32_t proc, uint32_t wanted)
 {
-	const struct control_target message = { .head = { .kind = CONTROL_TARGET }, .proc = proc, .wanted = wanted };
+	const struct control_target message = { .head = { .kind = CONTROL_TARGET },
+						.proc = proc,
+						.wanted = wanted };
 
 	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
 }

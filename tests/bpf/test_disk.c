@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests of a block device that is ours alone (a loop device) against the clock of the program that reads it and
- * against what the kernel counts of the device. */
+/* Requests of a block device that is ours alone (a loop device) against the clock of the program
+ * that reads it and against what the kernel counts of the device. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
@@ -24,9 +24,10 @@
 
 #define WANTED	   (PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_MAPPED)
 #define FILE_BYTES (64u << 20)
-#define READ_BYTES (16u << 20) /* long beside what it takes an idle CPU to wake up, which is no request's */
+#define READ_BYTES                                                                                 \
+	(16u << 20) /* long beside what it takes an idle CPU to wake up, which is no request's */
 
-/* Of the program that reads; shared with it. */
+/* Reads of the test program, in memory shared with it. */
 struct reads {
 	uint64_t ns, count;
 };
@@ -56,7 +57,8 @@ static int backing_file(void)
 	return fd;
 }
 
-/* Prints the reason and returns false where there are no loop devices. It goes with its last descriptor. */
+/* Prints the reason and returns false where there are no loop devices. It goes with its last
+ * descriptor. */
 static bool loop_open(void)
 {
 	cleanup_close int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), file = -1;
@@ -78,8 +80,9 @@ static bool loop_open(void)
 	return false;
 }
 
-/* Of the device so far, Documentation/block/stat.rst: what all requests for reading took, also at once, and how long
- * any was under way, in ms. */
+/* Times of the device since its creation, in ms, as Documentation/block/stat.rst describes them.
+ * requests_ms adds up all requests for reading, also simultaneous ones. busy_ms is the time in
+ * which any request was under way. */
 struct device_times {
 	unsigned long long requests_ms, busy_ms;
 };
@@ -93,7 +96,9 @@ static struct device_times device_times(void)
 	assert_true(asprintf(&path, "/sys/block/%s/stat", loop_name) > 0);
 	file = fopen(path, "re");
 	assert_non_null(file);
-	assert_int_equal(fscanf(file, "%*u %*u %*u %llu %*u %*u %*u %*u %*u %llu", &times.requests_ms, &times.busy_ms), 2);
+	assert_int_equal(fscanf(file, "%*u %*u %*u %llu %*u %*u %*u %*u %*u %llu",
+				&times.requests_ms, &times.busy_ms),
+			 2);
 	(void)fclose(file);
 	return times;
 }
@@ -112,7 +117,8 @@ _Noreturn static void reader_main(void)
 		uint64_t begin_ns = clock_monotonic_ns();
 
 		place = place * 6364136223846793005ull + 1442695040888963407ull;
-		if (pread(fd, block, READ_BYTES, (off_t)((place >> 33) % (FILE_BYTES / READ_BYTES)) * READ_BYTES) !=
+		if (pread(fd, block, READ_BYTES,
+			  (off_t)((place >> 33) % (FILE_BYTES / READ_BYTES)) * READ_BYTES) !=
 		    READ_BYTES)
 			_exit(1);
 		__atomic_fetch_add(&reads->ns, clock_monotonic_ns() - begin_ns, __ATOMIC_RELAXED);
@@ -163,7 +169,7 @@ struct disk_times {
 	double blocked_ns, device_ns, queue_ns;
 };
 
-/* Of the reader's waits for disks; all must be of our device as far as they are of one. */
+/* Adds up the reader's waits for disks. Each wait that names a device must name ours. */
 static struct disk_times times(void)
 {
 	struct disk_times sum = { 0 };
@@ -208,19 +214,23 @@ static void test_reads(void **state)
 	to = device_times();
 	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
 	sum = times();
-	print_message("%llu reads of %.0f us, blocked %.0f, at the device %.0f, queued %.0f ms; %s counts %llu ms, %llu of requests\n",
+	print_message("%llu reads of %.0f us, blocked %.0f, at the device %.0f, queued %.0f ms; %s "
+		      "counts %llu ms, %llu of requests\n",
 		      (unsigned long long)(after.count - before.count),
 		      (double)(after.ns - before.ns) / 1e3 / (double)(after.count - before.count),
 		      sum.blocked_ns / 1e6, sum.device_ns / 1e6, sum.queue_ns / 1e6, loop_name,
 		      to.busy_ms - from.busy_ms, to.requests_ms - from.requests_ms);
-	/* A request is over when its thread is woken; what it took before the thread went to sleep is not waited for. */
+	/* A request is over when its thread is woken; what it took before the thread went to sleep
+	 * is not waited for. */
 	assert_true(sum.device_ns + sum.queue_ns >= 0.8 * sum.blocked_ns);
-	assert_true(sum.device_ns + sum.queue_ns <= 1.05e6 * (double)(to.requests_ms - from.requests_ms) + 2e6);
+	assert_true(sum.device_ns + sum.queue_ns <=
+		    1.05e6 * (double)(to.requests_ms - from.requests_ms) + 2e6);
 	assert_true(sum.device_ns >= 0.3e6 * (double)(to.busy_ms - from.busy_ms));
 	assert_true(sum.blocked_ns <= 1.02 * (double)(after.ns - before.ns) + 2e6);
 }
 
-/* What the kernel's threads ask for belongs to nobody: here the loop device's, whose file is not in the page cache. */
+/* Requests of kernel threads are charged to no process. Here the loop device's thread reads its
+ * file, which is not in the page cache. */
 static void test_requests_of_the_kernel(void **state)
 {
 	struct bpf_costs before, after;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes of a program that moves them by every call there is: each call as it was while there are few, the right sum in
- * the mean where there are many, and the thread's own count to the byte. At the ends of those calls where the kernel
- * lets programs in there, and at the end of every system call. */
+/* Bytes of a program that moves them by every call there is: each call as it was while there are
+ * few, the right sum in the mean where there are many, and the thread's own count to the byte. At
+ * the ends of those calls where the kernel lets programs in there, and at the end of every system
+ * call. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "bpf/arch_x86_64.h"
+#include "bpf/arch.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
 #include "tests/workloads/aio.h"
@@ -44,7 +45,8 @@
 
 enum task { EVERY_CALL, MANY, PACED, MANY_MESSAGES, EVENTS };
 
-/* What the program did, and how it is told to; it waits for both without moving bytes. */
+/* Memory shared with the program: its next task, and the calls that it made. Both sides wait on
+ * semaphores, which move no bytes. */
 struct shared {
 	sem_t go, done;
 	enum task task;
@@ -69,7 +71,7 @@ static void moved(const char *call, long bytes)
 	shared->moved[shared->count++].bytes = bytes;
 }
 
-/* What @count messages say that they have moved. */
+/* The bytes that @count messages say they have moved. */
 static long length_of(const struct mmsghdr *messages, int count)
 {
 	long bytes = 0;
@@ -84,8 +86,10 @@ static void move_by_every_call(int file, const int pipes[2][2], const int socket
 	char buffer[4096] = "";
 	struct iovec parts[3] = { { buffer, 12 }, { buffer, 34 }, { buffer, 300 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
-	struct mmsghdr messages[2] = { { .msg_hdr = message }, { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 3 } } };
-	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 901, 1), aio_request(IOCB_CMD_FDSYNC, file, NULL, 0, 2),
+	struct mmsghdr messages[2] = { { .msg_hdr = message },
+				       { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 3 } } };
+	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 901, 1),
+				    aio_request(IOCB_CMD_FDSYNC, file, NULL, 0, 2),
 				    aio_request(IOCB_CMD_PREAD, file, buffer, 601, 3) };
 	off_t at = 0, from = 0, to = 2048;
 	aio_context_t context = 0;
@@ -120,14 +124,17 @@ static void move_by_every_call(int file, const int pipes[2][2], const int socket
 	moved("io_pgetevents", aio_collect(context, SYS_io_pgetevents, 1));
 }
 
-/* What was asked for is written over before it is collected, and two of a poll and of a read are not; the poll's result is the
- * events that came. */
+/* The first three requests are overwritten in memory before they are collected: the one whose data
+ * and the one whose length changed are not recognised. The poll, whose result is a set of events,
+ * moves no bytes. */
 static void collect_late(int file, const int pipes[2])
 {
 	char buffer[500] = "";
-	struct iocb over[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 500, 1), aio_request(IOCB_CMD_PREAD, file, buffer, 400, 2),
+	struct iocb over[3] = { aio_request(IOCB_CMD_PWRITE, file, buffer, 500, 1),
+				aio_request(IOCB_CMD_PREAD, file, buffer, 400, 2),
 				aio_request(IOCB_CMD_PREAD, file, buffer, 300, 3) };
-	struct iocb polled[2] = { aio_request(IOCB_CMD_POLL, pipes[1], NULL, 0, 4), aio_request(IOCB_CMD_PREAD, file, buffer, 200, 5) };
+	struct iocb polled[2] = { aio_request(IOCB_CMD_POLL, pipes[1], NULL, 0, 4),
+				  aio_request(IOCB_CMD_PREAD, file, buffer, 200, 5) };
 	aio_context_t context = 0;
 
 	polled[0].aio_buf = POLLOUT;
@@ -151,7 +158,8 @@ static void move_many_messages(const int sockets[2])
 	for (unsigned i = 0; i < MESSAGES; i++)
 		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &byte, .msg_iovlen = 1 };
 	moved("sendto", send(sockets[0], buffer, MESSAGES, 0));
-	moved("recvmmsg", length_of(messages, recvmmsg(sockets[1], messages, MESSAGES, MSG_DONTWAIT, NULL)));
+	moved("recvmmsg",
+	      length_of(messages, recvmmsg(sockets[1], messages, MESSAGES, MSG_DONTWAIT, NULL)));
 }
 
 static void write_often(int file, unsigned count, long pace_ns)
@@ -272,7 +280,8 @@ static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 	for (unsigned i = 0; i < shared->count; i++) {
 		sample = next(PROF_SAMPLE_IO, &at);
 		if (!sample || sample->value != bytes[i] || sample->value2 != 1024)
-			fail_msg("%s moved %llu bytes, recorded %lld", shared->moved[i].call, (unsigned long long)bytes[i],
+			fail_msg("%s moved %llu bytes, recorded %lld", shared->moved[i].call,
+				 (unsigned long long)bytes[i],
 				 sample ? (long long)sample->value : -1);
 		*sum += sample->value;
 	}
@@ -287,7 +296,8 @@ static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 
 static void every_call_was_made(void)
 {
-	static const char *const calls[] = { ARCH_BYTE_CALLS(NAME) ARCH_MESSAGE_CALLS(NAME) ARCH_EVENT_CALLS(NAME) };
+	static const char *const calls[] = { ARCH_BYTE_CALLS(NAME) ARCH_MESSAGE_CALLS(NAME)
+						     ARCH_EVENT_CALLS(NAME) };
 
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
 		unsigned k = 0;
@@ -345,8 +355,8 @@ static size_t recorded(enum task task, unsigned calls)
 		variance += value * (value - MANY_BYTES);
 		count++;
 	}
-	print_message("%zu of %u calls were recorded, %.2f of their bytes +- %.2f\n", count, calls, sum / due,
-		      sqrt(variance) / due);
+	print_message("%zu of %u calls were recorded, %.2f of their bytes +- %.2f\n", count, calls,
+		      sum / due, sqrt(variance) / due);
 	assert_true(fabs(sum - due) <= 5 * sqrt(variance));
 	assert_int_equal(bpf_agent_costs(agent, &costs), 0);
 	assert_int_equal(costs.outcomes[OUTCOME_resume_missed], 0);
@@ -371,7 +381,8 @@ static void many_calls_are_sampled(const char *disable)
 	end(NULL);
 }
 
-/* What there is a budget for is recorded call by call: five thousand a second, if one takes no longer than 20 us. */
+/* Calls are recorded one by one within a budget: five thousand a second, if one takes no longer
+ * than 20 us. */
 static void calls_are_recorded_within_a_budget(const char *disable)
 {
 	budget_ns = PROF_IO_WINDOW_NS / 10;
@@ -404,7 +415,8 @@ static void test_budget(void **state)
 	calls_are_recorded_within_a_budget("fexit");
 }
 
-/* Calls of processes that nobody has decided on, on the same CPU, leave room for those of one that is wanted. */
+/* Calls of processes that nobody has decided on, on the same CPU, leave room for those of one that
+ * is wanted. */
 static void test_beside_undecided(void **state)
 {
 	uint64_t bytes[CALLS_MAX], sum = 0;
@@ -478,7 +490,7 @@ static void these_are_open(unsigned files)
 	assert_int_equal(open_files(), files);
 }
 
-/* Where not all programs can be attached none is, and nothing is remembered of the failure. */
+/* If one program cannot be attached, none is, and the failure leaves nothing behind. */
 static void test_not_by_halves(void **state)
 {
 	unsigned without, needed;

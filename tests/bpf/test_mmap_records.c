@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/mmap_records.h"
+#include "agent/collect/kernel/mmap_records.h"
 #include "tests/support/bpf_target.h"
 
 static struct mmap_records *records;
@@ -51,7 +51,8 @@ static pid_t run_true(void)
 	return pid;
 }
 
-/* The program has exited, and all is known: that it executed, then what it mapped, by device and inode. */
+/* The program has exited, and all is known: that it executed, then what it mapped, by device and
+ * inode. */
 static void a_process_that_is_gone_is_known(void **state)
 {
 	cleanup(mmap_batch) struct mmap_batch batch = { 0 };
@@ -88,7 +89,8 @@ static void a_process_that_is_gone_is_known(void **state)
 		}
 	}
 	assert_true(exec_ns > 0 && map_ns > 0);
-	/* What the collector relies on: exec's record comes before the new image's mappings. */
+	/* The collector relies on this order: exec's record comes before the new image's mappings.
+	 * */
 	assert_true(exec_ns <= map_ns);
 }
 
@@ -104,8 +106,8 @@ static bool is_exec_seen(void)
 	return false;
 }
 
-/* After the host slept, or a CPU went and came back between two looks, the list of its CPUs is what it was, but their
- * events are dead. */
+/* After the host slept, or a CPU went and came back between two looks, the list of its CPUs is what
+ * it was, but their events are dead. */
 static void dead_events_are_opened_anew(void **state)
 {
 	if (!records)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time off the CPU of real programs: how long, why, where, and that sampling does not bend the sum. */
+/* Time off the CPU of real programs: how long, why, where, and that sampling does not bend the sum.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <mntent.h>
@@ -13,11 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bpf/bpf.h>
 #include <cmocka.h>
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "agent/collect/bpf_internal.h"
+#include "agent/collect/kernel/bpf_internal.h"
 #include "profiler.skel.h"
 #include "bpf/outcome.h"
 #include "tests/support/bpf_target.h"
@@ -33,55 +35,6 @@ static const char sleep_source[] =
 	"F down(int us, int n) { return n ? down(us, n - 1) + 1 : nap(us) + 1; }\n"
 	"int main(int c, char **v) { volatile int s = 0; puts(\"x\"); fflush(stdout);"
 	" for (;;) s += down(atoi(v[1]), 40); }\n";
-
-/* One thread for each kind of wait, named after it; each waits about 10 ms again and again. */
-static const char waits_source[] =
-	"#define _GNU_SOURCE\n#include <errno.h>\n#include <fcntl.h>\n#include <poll.h>\n"
-	"#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
-	"#include <sys/epoll.h>\n#include <sys/socket.h>\n#include <sys/wait.h>\n"
-	"#include <sys/eventfd.h>\n#include <sys/timerfd.h>\n#include <signal.h>\n#include <time.h>\n"
-	"#include <unistd.h>\n#include <linux/userfaultfd.h>\n#include <sys/ioctl.h>\n#include <sys/mman.h>\n"
-	"#include <sys/syscall.h>\n"
-	"static int pipes[2], socks[2], events, ep, ticks, faults;\n"
-	"static char *page;\n"
-	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
-	"static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;\n"
-	"static void futex(void) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t);"
-	" t.tv_nsec += 10000000; if (t.tv_nsec > 999999999) t.tv_sec++, t.tv_nsec -= 1000000000;"
-	" pthread_mutex_lock(&lock); pthread_cond_timedwait(&cond, &lock, &t);"
-	" pthread_mutex_unlock(&lock); }\n"
-	"static void pipe_(void) { char b; read(pipes[0], &b, 1); }\n"
-	"static void socket_(void) { char b; read(socks[0], &b, 1); }\n"
-	"static void epoll(void) { struct epoll_event e; epoll_wait(ep, &e, 1, 10); }\n"
-	"static void sleep_(void) { usleep(10000); }\n"
-	"static void child(void) { pid_t p = vfork(); if (!p) { usleep(10000); _exit(0); }"
-	" waitpid(p, 0, 0); }\n"
-	"static void event(void) { uint64_t b; read(events, &b, 8); }\n"
-	"static void signal_(void) { sigset_t s; struct timespec t = { 0, 10000000 };"
-	" sigemptyset(&s); sigaddset(&s, SIGUSR1); sigtimedwait(&s, 0, &t); }\n"
-	"static void timer(void) { struct itimerspec t = { .it_value = { 0, 10000000 } }; uint64_t b;"
-	" timerfd_settime(ticks, 0, &t, 0); read(ticks, &b, 8); }\n"
-	"static void fault(void) { *(volatile char *)page = 1; madvise(page, 4096, MADV_DONTNEED); }\n"
-	"static void feed(void) { struct uffdio_zeropage z = { { (size_t)page, 4096 } };"
-	" uint64_t b = 1; usleep(10000); write(pipes[1], &b, 1);"
-	" write(socks[1], &b, 1); write(events, &b, 8); ioctl(faults, UFFDIO_ZEROPAGE, &z); }\n"
-	"static const struct { const char *name; void (*wait)(void); } kinds[] = {"
-	" { \"futex\", futex }, { \"pipe\", pipe_ }, { \"socket\", socket_ }, { \"epoll\", epoll },"
-	" { \"sleep\", sleep_ }, { \"child\", child }, { \"event\", event }, { \"signal\", signal_ }, { \"timer\", timer },"
-	" { \"fault\", fault }, { \"feed\", feed } };\n"
-	"static void *run(void *p) { int k = (long)p;"
-	" pthread_setname_np(pthread_self(), kinds[k].name); for (;;) kinds[k].wait(); }\n"
-	"int main(void) { pthread_t t; pipe(pipes); socketpair(AF_UNIX, SOCK_STREAM, 0, socks);"
-	" events = eventfd(0, 0); ep = epoll_create1(0);"
-	" ticks = timerfd_create(CLOCK_MONOTONIC, 0);"
-	" page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);"
-	" struct uffdio_api api = { UFFD_API }; faults = syscall(SYS_userfaultfd, 0); ioctl(faults, UFFDIO_API, &api);"
-	" struct uffdio_register area = { { (size_t)page, 4096 }, UFFDIO_REGISTER_MODE_MISSING };"
-	" if (ioctl(faults, UFFDIO_REGISTER, &area)) return 1;"
-	" sigset_t set; sigemptyset(&set); sigaddset(&set, SIGUSR1);"
-	" pthread_sigmask(SIG_BLOCK, &set, 0);"
-	" for (long k = 0; k < 11; k++) pthread_create(&t, 0, run, (void *)k);"
-	" puts(\"x\"); fflush(stdout); pause(); }\n";
 
 /* Two threads on one CPU want all of it; a third sleeps there for 1 ms at a time. */
 static const char crowd_source[] =
@@ -101,7 +54,8 @@ static const char long_waits_source[] =
 	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
 	"static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;\n"
 	"static void *futex(void *p) { pthread_setname_np(pthread_self(), \"futex\");"
-	" pthread_mutex_lock(&lock); for (;;) { struct timespec t; clock_gettime(CLOCK_REALTIME, &t); t.tv_sec++;"
+	" pthread_mutex_lock(&lock); for (;;) { struct timespec t; clock_gettime(CLOCK_REALTIME, "
+	"&t); t.tv_sec++;"
 	" pthread_cond_timedwait(&cond, &lock, &t); } }\n"
 	"static void *poll_(void *p) { struct pollfd f = { pipes[0], POLLIN, 0 };"
 	" pthread_setname_np(pthread_self(), \"poll\"); for (;;) poll(&f, 1, 1000); }\n"
@@ -111,8 +65,8 @@ static const char long_waits_source[] =
 	" pthread_create(&t, 0, poll_, 0); pthread_create(&t, 0, sleep_, 0);"
 	" puts(\"x\"); fflush(stdout); pause(); }\n";
 
-/* Two threads of a process that never sleep but for what others take from them, and a main thread that waits until
- * it is killed. */
+/* Two threads of a process that never sleep but for what others take from them, and a main thread
+ * that waits until it is killed. */
 static const char busy_source[] =
 	"#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
 	"static void *spin(void *p) { pthread_setname_np(pthread_self(), \"spin\");"
@@ -125,22 +79,28 @@ static const char thousands_source[] =
 	"#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
 	"static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n"
 	"static void *wait_(void *p) { for (;;) pthread_mutex_lock(&lock); }\n"
-	"int main(void) { pthread_t t; pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstacksize(&a, 1 << 16);"
-	" pthread_mutex_lock(&lock); for (int i = 0; i < 4500; i++) if (pthread_create(&t, &a, wait_, 0)) return 1;"
+	"int main(void) { pthread_t t; pthread_attr_t a; pthread_attr_init(&a); "
+	"pthread_attr_setstacksize(&a, 1 << 16);"
+	" pthread_mutex_lock(&lock); for (int i = 0; i < 4500; i++) if (pthread_create(&t, &a, "
+	"wait_, 0)) return 1;"
 	" usleep(200000); puts(\"x\"); fflush(stdout); pause(); }\n";
 
-/* Sleeps on one of two CPUs until the third signal, runs on the other one until the fourth, and lets nobody else run
- * there. */
+/* Sleeps on one of two CPUs until the third signal, runs on the other one until the fourth, and
+ * lets nobody else run there. */
 static const char mover_source[] =
-	"#define _GNU_SOURCE\n#include <sched.h>\n#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+	"#define _GNU_SOURCE\n#include <sched.h>\n#include <signal.h>\n#include "
+	"<stdio.h>\n#include <unistd.h>\n"
 	"static volatile int signals;\n"
 	"static void count(int s) { signals++; }\n"
-	"static void move(int cpu) { cpu_set_t s; CPU_ZERO(&s); CPU_SET(cpu, &s); sched_setaffinity(0, sizeof(s), &s); }\n"
+	"static void move(int cpu) { cpu_set_t s; CPU_ZERO(&s); CPU_SET(cpu, &s); "
+	"sched_setaffinity(0, sizeof(s), &s); }\n"
 	"int main(int c, char **v) { sigset_t set, none; int first = v[1][0] - '0';"
 	" sigemptyset(&none); sigemptyset(&set); sigaddset(&set, SIGUSR1);"
-	" sigprocmask(SIG_BLOCK, &set, 0); signal(SIGUSR1, count); move(first); puts(\"x\"); fflush(stdout);"
+	" sigprocmask(SIG_BLOCK, &set, 0); signal(SIGUSR1, count); move(first); puts(\"x\"); "
+	"fflush(stdout);"
 	" while (signals < 3) sigsuspend(&none);"
-	" struct sched_param p = { 1 }; sigprocmask(SIG_SETMASK, &none, 0); move(!first); sched_setscheduler(0, SCHED_FIFO, &p);"
+	" struct sched_param p = { 1 }; sigprocmask(SIG_SETMASK, &none, 0); move(!first); "
+	"sched_setscheduler(0, SCHED_FIFO, &p);"
 	" while (signals < 4) ; for (;;) pause(); }\n";
 
 static char *sleeper, *paged_out, *waits, *crowd, *long_waits, *busy, *thousands, *spin_nap, *mover;
@@ -149,10 +109,19 @@ static struct bpf_recording recording;
 static pid_t pid;
 static char group[PATH_MAX]; /* of version 2, with the program alone; "" = none */
 
+/* Features that 5.14 and 5.10 lack. */
+static const char *const of_5_14[] = { "bpf_loop", "task_pt_regs", "task_storage", NULL };
+static const char *const of_5_10[] = { "bpf_loop", "task_pt_regs", "task_storage", "task_btf",
+				       "block_requests", NULL };
+static const char *const *missing; /* features, until the end of the test; NULL = none */
+
 static void start(const char *disable, const char *path, const char *argument)
 {
 	struct features features = bpf_target_features(disable);
 	struct err err = { 0 };
+
+	for (const char *const *name = missing; name && *name; name++)
+		assert_int_equal(features_disable(&features, *name, "the test", NULL), 0);
 
 	if (bpf_agent_create(&features, &agent, &err) < 0)
 		fail_msg("%s", err.text);
@@ -165,6 +134,7 @@ static int end(void **state)
 {
 	bpf_agent_destroy(agent);
 	agent = NULL;
+	missing = NULL;
 	if (pid)
 		bpf_target_stop(pid);
 	pid = 0;
@@ -189,7 +159,8 @@ static uint64_t record(uint64_t threshold_ns, unsigned ms)
 	return clock_monotonic_ns() - begin;
 }
 
-/* Goes on until there are @count samples: how soon a busy machine lets a program sleep again is not known. */
+/* Goes on until there are @count samples: how soon a busy machine lets a program sleep again is not
+ * known. */
 static void record_at_least(uint64_t threshold_ns, unsigned ms, size_t count)
 {
 	(void)record(threshold_ns, ms);
@@ -275,7 +246,8 @@ static void test_long_blocks(void **state)
 
 static void test_each_feature_missing(void **state)
 {
-	static const char *const features[] = { "bpf_loop", "lock_contention", "vma_walk" };
+	static const char *const features[] = { "bpf_loop",     "lock_contention", "vma_walk",
+						"task_storage", "task_btf",	   "task_pt_regs" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
 		start(features[i], sleeper, "10000");
@@ -303,8 +275,8 @@ static void test_without_interrupt(void **state)
 	}
 }
 
-/* Waits of a thread whose stack was paged out have whole stacks where the kernel lets it be walked again, and else
- * say why not. */
+/* Waits of a thread whose stack was paged out have whole stacks where the kernel lets it be walked
+ * again, and else say why not. */
 static void test_paged_out(void **state)
 {
 	static const char *const disable[] = { "task_work", NULL };
@@ -381,15 +353,16 @@ static void test_waits(void **state)
 	}
 }
 
-/* What is left of the time blocked when @halted_ns of it were no wait for anything. */
+/* The thread waits for @wait, except for @halted_ns of its blocked time, which are of kind "other".
+ * */
 static void check_kind_beside_halts(const char *comm, enum prof_wait wait, uint64_t halted_ns)
 {
 	uint64_t blocked = sum(comm, PROF_OFF_BLOCKED, 0), kind = sum(comm, PROF_OFF_BLOCKED, wait);
 	uint64_t other = sum(comm, PROF_OFF_BLOCKED, PROF_WAIT_OTHER);
 
 	if (kind + other < blocked * 99 / 100 || other < halted_ns * 9 / 10 || kind < other)
-		fail_msg("%s: of %lu ns blocked %lu have the kind, %lu are other, halted for %lu", comm, blocked, kind,
-			 other, halted_ns);
+		fail_msg("%s: of %lu ns blocked %lu have the kind, %lu are other, halted for %lu",
+			 comm, blocked, kind, other, halted_ns);
 }
 
 /* Stopped and continued, as by a debugger: each wait is still what it was, and the stop is none. */
@@ -434,7 +407,8 @@ static void test_stopped(void **state)
 	stopped_ns = clock_monotonic_ns() - begin_ns;
 	assert_int_equal(kill(pid, SIGCONT), 0);
 	bpf_recording_poll(&recording, agent, 100);
-	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), stopped_ns, stopped_ns + 100000000);
+	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), stopped_ns,
+			stopped_ns + 100000000);
 	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_FAULT), 0);
 }
 
@@ -503,8 +477,8 @@ static uint64_t freeze(unsigned ms, unsigned after_ms)
 	return end_ns - begin_ns;
 }
 
-/* A frozen group's threads sleep like others, but for a note: what they waited for goes on being that, and the time in the
- * ice is no part of it. */
+/* A frozen group's threads sleep like others, but for a note: what they waited for goes on being
+ * that, and the time in the ice is no part of it. */
 static void test_frozen_waits(void **state)
 {
 	uint64_t frozen_ns = 0;
@@ -529,7 +503,8 @@ static void test_frozen(void **state)
 	(void)record(1000000, 50);
 	begin_ns = clock_monotonic_ns();
 	frozen_ns = freeze(200, 100);
-	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), frozen_ns, clock_monotonic_ns() - begin_ns);
+	assert_in_range(sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER), frozen_ns,
+			clock_monotonic_ns() - begin_ns);
 	assert_int_equal(sum("spin", PROF_OFF_BLOCKED, 0), sum("spin", PROF_OFF_BLOCKED, PROF_WAIT_OTHER));
 }
 
@@ -538,8 +513,8 @@ static void poll_sweep(void *ctx)
 	bpf_recording_poll(ctx, agent, 0);
 }
 
-/* What a sweep has of more threads than the ring has room for is taken out while it goes on: none is lost, and each has
- * what its stack is read with. */
+/* A sweep over more threads than the ring has room for is read while it goes on. No sample is lost,
+ * and each one has what its stack is read with. */
 static void test_thousands(void **state)
 {
 	struct bpf_costs before, after;
@@ -614,8 +589,10 @@ static bool readings(const char *comm, uint8_t type, const struct prof_sample_ev
 	return first && first != last;
 }
 
-/* ns on a CPU and on run queues of a thread between its first and its last reading, and the time between them. */
-static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, uint64_t *ret_elapsed, bool *ret_ended)
+/* ns on a CPU and on run queues of a thread between its first and its last reading, and the time
+ * between them. */
+static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, uint64_t *ret_elapsed,
+		    bool *ret_ended)
 {
 	const struct prof_sample_event *first, *last;
 
@@ -628,8 +605,8 @@ static bool counted(const char *comm, uint64_t *ret_cpu, uint64_t *ret_waits, ui
 	return true;
 }
 
-/* A thread that never leaves its CPU by itself is in the sums although it may yield no sample; one that is killed
- * while it waits has its wait, and its last reading. */
+/* A thread that never leaves its CPU by itself is in the sums although it may yield no sample; one
+ * that is killed while it waits has its wait, and its last reading. */
 static void test_never_switches_and_killed(void **state)
 {
 	uint64_t cpu = 0, queued = 0, elapsed = 0;
@@ -658,7 +635,8 @@ static void test_never_switches_and_killed(void **state)
 	assert_in_range(sum("busy", PROF_OFF_BLOCKED, PROF_WAIT_SLEEP), elapsed * 9 / 10, elapsed);
 }
 
-/* What a hypervisor or interrupts take from a thread that has a CPU is told, so that what is left is what it waited. */
+/* Time that a hypervisor or interrupts take from a thread on a CPU is reported as stolen. The rest
+ * of the elapsed time is then the thread's own: on a CPU, on a run queue or blocked. */
 static void check_stolen(const char *comm, bool blocks)
 {
 	const uint64_t tick_ns = 10000000; /* at most; the time on a CPU lags by up to one at each end */
@@ -671,8 +649,9 @@ static void check_stolen(const char *comm, bool blocks)
 	assert_true(last->value >= first->value);
 	stolen = last->value - first->value;
 	whole = cpu + queued + stolen + blocked;
-	print_message("%s: %lu ns on a CPU, %lu waiting for one, %lu stolen, %lu blocked: %+ld of %lu\n", comm, cpu, queued,
-		      stolen, blocked, (long)(whole - elapsed), elapsed);
+	print_message(
+		"%s: %lu ns on a CPU, %lu waiting for one, %lu stolen, %lu blocked: %+ld of %lu\n",
+		comm, cpu, queued, stolen, blocked, (long)(whole - elapsed), elapsed);
 	assert_in_range(whole, elapsed - 2 * tick_ns, elapsed + 2 * tick_ns);
 	assert_int_equal(last->value2 != first->value2, blocks);
 	assert_int_equal(blocked != 0, blocks);
@@ -721,10 +700,12 @@ static void wake_up(bool sleeps)
 	} while (sleeps ? sleep_count == sleeps_before : run_ns < run_before + 20000000);
 }
 
-/* The wait whose end nobody saw, ns: how long it was, what it waited for and where it entered the kernel, and no more. */
+/* The wait whose end nobody saw, ns: how long it was, what it waited for and where it entered the
+ * kernel, and no more. */
 static uint64_t unseen(void)
 {
-	const uint64_t blocked = (uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT | PROF_MARKER_BLOCKED;
+	const uint64_t blocked =
+		(uint64_t)PROF_FRAME_MARKER << PROF_FRAME_KIND_SHIFT | PROF_MARKER_BLOCKED;
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < recording.record_count; i++) {
@@ -742,8 +723,8 @@ static uint64_t unseen(void)
 	return total;
 }
 
-/* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is counted, its wait is known,
- * and what was stolen is not the difference of those CPUs' clocks. */
+/* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is
+ * counted, its wait is known, and what was stolen is not the difference of those CPUs' clocks. */
 static void test_return_missed(void **state)
 {
 	static const char *const first_cpus[] = { "0", "1" };
@@ -758,7 +739,8 @@ static void test_return_missed(void **state)
 		cpu_set_t first_cpu;
 
 		start(NULL, mover, first_cpus[i]);
-		/* not where it runs while the program is off: then it could be off its CPU when that is attached again */
+		/* not where it runs while the program is off: then it could be off its CPU when
+		 * that is attached again */
 		CPU_ZERO(&first_cpu);
 		CPU_SET(i, &first_cpu);
 		assert_int_equal(sched_setaffinity(0, sizeof(first_cpu), &first_cpu), 0);
@@ -790,7 +772,7 @@ static void test_return_missed(void **state)
 	}
 }
 
-/* What happened while nobody looked is not ours. */
+/* Waits between a stop and the next start are not recorded. */
 static void test_stop_and_start(void **state)
 {
 	struct err err = { 0 };
@@ -808,26 +790,69 @@ static void test_stop_and_start(void **state)
 	assert_in_range(sum("sleeper", 0, 0), 1, elapsed);
 }
 
-static void test_refused(void **state)
+/* Registers, states and stacks by what old kernels have. */
+static void test_as_on_5_14(void **state)
 {
-	static const char *const features[] = { "task_storage", "task_btf", "task_pt_regs" };
+	missing = of_5_14;
+	test_waits(state);
+	end(NULL);
+	missing = of_5_14;
+	test_short_blocks(state);
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(features); i++) {
-		struct err err = { 0 };
+static void test_as_on_5_10(void **state)
+{
+	missing = of_5_10;
+	test_waits(state);
+	end(NULL);
+	missing = of_5_10;
+	test_interrupted_waits(state);
+	end(NULL);
+	missing = of_5_10;
+	test_stop_and_start(state);
+}
 
-		start(features[i], sleeper, "10000");
-		assert_int_equal(bpf_agent_set_offcpu(agent, true, 1000000, &err), -EOPNOTSUPP);
-		assert_non_null(strstr(err.text, features[i]));
-		assert_int_equal(bpf_agent_set_cpu_rate(agent, 99, &err), 0);
-		end(NULL);
+#define FORGED_NS (10 * NS_PER_S)
+
+/* As if thread @tid had the number of one that left its CPU when the host began. */
+static void forge_state(uint32_t tid)
+{
+	const int fd = bpf_map__fd(agent->waits->maps.off_states_by_tid);
+	uint64_t words[64]; /* bpf/task.bpf.h, struct off_state_of: start_time, since_ns, … */
+	unsigned forged = 0;
+
+	assert_true(bpf_map__value_size(agent->waits->maps.off_states_by_tid) <= sizeof(words));
+	for (unsigned i = 0; i < 20; i++) {
+		if (bpf_map_lookup_elem(fd, &tid, words) == 0) {
+			words[0]--;
+			words[1] = 1;
+			forged += bpf_map_update_elem(fd, &tid, words, BPF_ANY) == 0;
+		}
+		bpf_recording_poll(&recording, agent, 7);
 	}
+	assert_true(forged > 10);
+}
+
+/* A state that is left in the map, of a thread that had the number before, is not taken for that of
+ * the thread that has it now. */
+static void test_tid_is_used_again(void **state)
+{
+	missing = of_5_10;
+	start(NULL, sleeper, "10000");
+	(void)record(1000000, 100);
+	forge_state((uint32_t)pid);
+	(void)record(1000000, 300);
+	for (size_t i = 0; i < recording.record_count; i++)
+		if (recording.records[i].sample.tgid == (uint32_t)pid)
+			assert_true(recording.records[i].sample.value < FORGED_NS);
 }
 
 static int setup_group(void **state)
 {
 	sleeper = bpf_target_compile("sleeper", sleep_source, NO_FP);
-	paged_out = bpf_target_compile("paged_out", "#include \"tests/workloads/paged_out.c\"\n", NO_FP " -I.");
-	waits = bpf_target_compile("waits", waits_source, "-O2 -w");
+	paged_out = bpf_target_compile("paged_out", "#include \"tests/workloads/paged_out.c\"\n",
+				       NO_FP " -I.");
+	waits = bpf_target_compile("waits", "#include \"tests/workloads/wait_kinds.c\"\n", "-O2 -w -I.");
 	crowd = bpf_target_compile("crowd", crowd_source, "-O2");
 	long_waits = bpf_target_compile("long_waits", long_waits_source, "-O2 -w");
 	busy = bpf_target_compile("busy", busy_source, "-O2");
@@ -857,10 +882,12 @@ static int teardown_group(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(test_long_blocks),	  test(test_each_feature_missing), test(test_without_interrupt),
-		test(test_paged_out),	  test(test_short_blocks),  test(test_waits),	   test(test_interrupted_waits),
-		test(test_stopped),	  test(test_frozen_waits),  test(test_frozen),
-		test(test_thousands),	  test(test_crowd),		test(test_stop_and_start), test(test_refused),
+		test(test_long_blocks), test(test_each_feature_missing),
+		test(test_without_interrupt), test(test_paged_out), test(test_short_blocks),
+		test(test_waits), test(test_interrupted_waits), test(test_stopped),
+		test(test_frozen_waits), test(test_frozen), test(test_thousands), test(test_crowd),
+		test(test_stop_and_start), test(test_as_on_5_14),
+		test(test_as_on_5_10), test(test_tid_is_used_again),
 		test(test_never_switches_and_killed), test(test_stolen), test(test_return_missed),
 	};
 

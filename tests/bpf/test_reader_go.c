@@ -371,30 +371,28 @@ static void compare_goroutines(struct observed *o, struct go_workload *w,
 	read_collect_deinit(&c);
 }
 
-/* The identity that the reader gives a module leads to the same key as the file itself. */
-static void compare_module_key(struct observed *o, const char *path)
+/* The identity that the reader gives a module is the file's. */
+static void compare_module(struct observed *o, const char *path)
 {
 	cleanup(elf_file) struct elf_file *file = NULL;
 	const struct read_module *m;
 	struct read_collect c;
-	uint64_t key, from_file;
+	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	assert_true(fd >= 0);
 	assert_int_equal(elf_file_open_take(fd, &file), 0);
-	assert_int_equal(elf_file_key(file, &from_file), 0);
+	assert_int_equal(fstat(fd, &st), 0);
 	snapshot(o, 0, 5 * NS_PER_S, &c);
 	m = c.modules.data[0].module;
 	assert_true(m->build_id_len || m->go_id_len >= MODULE_KEY_GO_ID_MIN);
-	key = m->build_id_len
-		      ? module_key_of_build_id(m->build_id, m->build_id_len)
-		      : module_key_of_go_id((const uint8_t *)c.modules.data[0].go_id, m->go_id_len);
-	assert_int_equal(key, from_file);
+	assert_int_equal(m->build_id_len, file->identity.build_id_len);
+	assert_memory_equal(m->build_id, file->identity.build_id, m->build_id_len);
+	assert_int_equal(m->inode, st.st_ino);
 	read_collect_deinit(&c);
 }
 
-/* ---- profiles
- * ------------------------------------------------------------------------------------ */
+/* ---- profiles -------------------------------------------------------------------------------- */
 
 #define ROWS_MAX 512
 
@@ -475,7 +473,7 @@ static void append_truth(const struct observed *o, char *names, bool trim, char 
 	free(copy);
 }
 
-/* Lines "v v v v size function function …" (memory) or "count cycles function …" of the program. */
+/* Lines "v v v v size function function" (memory) or "count cycles function" of the program. */
 static void parse_records(const struct observed *o, char *text, bool memory,
 			  struct profile_rows *rows)
 {
@@ -574,7 +572,7 @@ static void compare_memory(struct observed *o, struct go_workload *w)
 	assert_true(truth.count >= 10);
 	expect_rows(&truth, &rows, 0);
 	expect_rows(&rows, &truth, 0);
-	/* What the program is known to hold: 20 blocks of 1 MiB, all of them sampled. */
+	/* The program holds 20 blocks of 1 MiB, all of them sampled. */
 	large = find_row(&rows, "main.allocLarge main.main runtime.main 1048576");
 	assert_non_null(large);
 	/* In old versions a changed rate takes effect only at the next sample: a few blocks are not
@@ -609,8 +607,8 @@ static void compare_events(struct observed *o, struct go_workload *w, uint32_t w
 	read_collect_deinit(&c);
 }
 
-/* Asked for waits for locks alone: two on a sync.Mutex, one each on both sides of a sync.RWMutex, whatever
- * word the version has for that. */
+/* Asked for waits for locks alone: two on a sync.Mutex, one each on both sides of a sync.RWMutex,
+ * whatever word the version has for that. */
 static void count_lock_waits(struct observed *o)
 {
 	struct read_collect c;
@@ -641,7 +639,7 @@ static void test_one_build(const struct go_build *build)
 	observe(&o, w.pid);
 	compare_goroutines(&o, &w, build);
 	count_lock_waits(&o);
-	compare_module_key(&o, path);
+	compare_module(&o, path);
 	compare_memory(&o, &w);
 	compare_events(&o, &w, READER_BLOCK);
 	compare_events(&o, &w, READER_MUTEX);

@@ -34,8 +34,8 @@ static void build(const char *flags)
 
 	(void)mkdir("build/tests", 0755);
 	(void)snprintf(command, sizeof(command),
-		       "cc -O1 -pthread %s -o %s-new tests/workloads/heap_shapes.c && mv %s-new %s", flags, PROGRAM,
-		       PROGRAM, PROGRAM);
+		       "cc -O1 -pthread %s -o %s-new tests/workloads/heap_shapes.c && mv %s-new %s",
+		       flags, PROGRAM, PROGRAM, PROGRAM);
 	assert_int_equal(system(command), 0);
 }
 
@@ -107,12 +107,13 @@ static void test_shapes(void **state)
 		if (ask(&reader, p.pid, &c) != 0)
 			fail_msg("%s %s: %s", cases[i].flags, cases[i].threads, reader.text);
 		assert_non_null(c.heap);
-		print_message("%s, %s threads: %.2f MB of %.2f, %llu of %llu blocks, mapped %llu of %llu, %u arenas, "
-			      "%.1f ms\n",
-			      cases[i].flags, cases[i].threads, (double)c.heap->in_use_bytes / 1e6,
-			      (double)p.bytes / 1e6, (unsigned long long)c.heap->in_use_blocks, p.blocks,
-			      (unsigned long long)c.heap->mapped_blocks, p.mapped_blocks, c.heap->arenas,
-			      (double)c.end->cpu_ns / 1e6);
+		print_message(
+			"%s, %s threads: %.2f MB of %.2f, %llu of %llu blocks, mapped %llu of %llu, %u arenas, "
+			"%.1f ms\n",
+			cases[i].flags, cases[i].threads, (double)c.heap->in_use_bytes / 1e6,
+			(double)p.bytes / 1e6, (unsigned long long)c.heap->in_use_blocks, p.blocks,
+			(unsigned long long)c.heap->mapped_blocks, p.mapped_blocks, c.heap->arenas,
+			(double)c.end->cpu_ns / 1e6);
 		assert_close("bytes", c.heap->in_use_bytes, p.bytes, 600000);
 		assert_close("blocks", c.heap->in_use_blocks, p.blocks, 600);
 		for (unsigned k = 0; k < READ_HEAP_SIZES; k++)

@@ -121,7 +121,8 @@ static uint64_t stack_hash(const struct read_collect *c, const struct read_gorou
 		     : 0;
 }
 
-/* What has not run since it was read is not read again, and says the same; what has is read. */
+/* A goroutine that has not run since the last reading is not read again and has the same stack. One
+ * that has run is read again. */
 static void test_unchanged_goroutines(void **state)
 {
 	const char *const args[] = { "-many", "20000", "-depth", "20", "-churn", "20", NULL };

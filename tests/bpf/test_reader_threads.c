@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "bpf/outcome.h"
 #include "bpf/profiler.h"
 #include "symbolize/symbol_index.h"
 #include "tests/support/reader_peer.h"
@@ -218,7 +219,7 @@ static void test_states_waits_and_stacks(void **state)
 		for (size_t e = 0; e < ARRAY_SIZE(table); e++)
 			expect_thread(&p, &c, &table[e]);
 		for (size_t s = 0; s < c.stacks.count; s++)
-			guessed += c.stacks.data[s].stack->outcome == 10;
+			guessed += c.stacks.data[s].stack->outcome == OUTCOME_guessed;
 		print_message("%s: %u of %u stacks guessed, %lu us\n", builds[i], guessed,
 			      (unsigned)c.stacks.count, (unsigned long)(c.end->duration_ns / 1000));
 		read_collect_deinit(&c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file system of 8 MiB that fills up under a running session (contract.md section 9): the session
+/* A file system of 8 MiB that fills up under a running session: the session
  * fails and says why, what was there stays readable, and once there is room everything goes on. */
 #include <errno.h>
 #include <fcntl.h>

@@ -169,8 +169,9 @@ class Page:
         """From now on what the page copies is window.copied."""
         self.run("Object.defineProperty(navigator, 'clipboard', { configurable: true, value: { writeText: async t => { window.copied = t; } } }) && 1")
 
-    def picture(self):
-        return base64.b64decode(self.send("Page.captureScreenshot", {"format": "png"})["data"])
+    def picture(self, kind="png"):
+        """The window as a picture: png or webp."""
+        return base64.b64decode(self.send("Page.captureScreenshot", {"format": kind})["data"])
 
 
 class Site(Page):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end-to-end tests share: a daemon of their own on a free port and a temporary data directory, an
-HTTP client, workloads built from tests/workloads, and a runner that prints one `ok`, `not ok` or `skip`
-line per test (read by tools/test)."""
+"""Shared parts of the end-to-end tests: a daemon of their own on a free port and a temporary data
+directory, an HTTP client, workloads built from tests/workloads, and a runner that prints one `ok`,
+`not ok` or `skip` line per test (read by tools/test)."""
 
 import contextlib
 import datetime
@@ -245,7 +245,7 @@ class Daemon:
 
 
 def lasted_ns(result):
-    """Of a session; its durationSeconds are whole ones."""
+    """The exact duration of a session; its durationSeconds are whole seconds."""
     start, end = (datetime.datetime.fromisoformat(result[name].replace("Z", "+00:00"))
                   for name in ("startedAt", "completedAt"))
     return (end - start).total_seconds() * 1e9
@@ -256,7 +256,7 @@ def compile_workload(name, *flags, compiler=None, output=None):
     os.makedirs(WORKLOADS, exist_ok=True)
     source = os.path.join(ROOT, "tests/workloads", name)
     target = os.path.join(WORKLOADS, output or os.path.splitext(name)[0])
-    tool = compiler or ("g++" if name.endswith(".cpp") else "gcc")
+    tool = compiler or os.environ.get("CROSS_COMPILE", "") + ("g++" if name.endswith(".cpp") else "gcc")
     fresh = f"{target}.{os.getpid()}"  # another suite may be building or copying the same one
     subprocess.run([tool, "-o", fresh, source, *flags], check=True)
     os.replace(fresh, target)
@@ -286,6 +286,35 @@ def build_truth(frame_pointers=False):
                             "-lpthread", output=f"{suffix}/truth_{suffix}")
 
 
+def cgroup2():
+    with open("/proc/mounts", encoding="utf-8") as f:
+        for line in f:
+            _, place, kind, *_ = line.split()
+            if kind == "cgroup2":
+                return place
+    raise Skip("no cgroup2 file system is mounted")
+
+
+@contextlib.contextmanager
+def group(path):
+    """A control group, which @yields a function that puts a process into it."""
+    place = f"{cgroup2()}/{path}"
+    os.makedirs(place)
+
+    def take(pid):
+        with open(f"{place}/cgroup.procs", "w", encoding="ascii") as f:
+            f.write(str(pid))
+
+    try:
+        yield take
+    finally:
+        part = path
+        while part:
+            with contextlib.suppress(OSError):
+                os.rmdir(f"{cgroup2()}/{part}")
+            part = os.path.dirname(part)
+
+
 @contextlib.contextmanager
 def own_name(program):
     """A copy of a program under a name that no other process has: nobody else's run joins its service."""
@@ -298,9 +327,9 @@ def own_name(program):
 
 
 @contextlib.contextmanager
-def running(*command, ready=True, env=None):
+def running(*command, ready=True, env=None, stdin=None):
     """A workload that prints `ready` first; killed at the end."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stdin, text=True,
                                env=dict(os.environ, **(env or {})))
     try:
         if ready:
@@ -317,9 +346,9 @@ class Counting:
     """A workload that says `ready` and then answers each line of its input with what it has counted; killed at the
     end."""
 
-    def __init__(self, program, *arguments):
+    def __init__(self, program, *arguments, env=None):
         self.process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, text=True, env=env)
         check(self.process.stdout.readline() == "ready\n", f"{program} is not ready")
         self.pid = self.process.pid
         self.service = f"pid:{self.pid}"

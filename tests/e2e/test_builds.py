@@ -37,7 +37,8 @@ class Build:
         self.path = os.path.join(FOLDER, name)
 
 
-# Of the stacks, though every build is a file that profd has never seen: all but a tick or two of some 470.
+# The share of complete stacks, though profd has never seen these files: all but a tick or two of
+# about 470.
 WHOLE = 0.995
 TICK_NS = 1e9 / 199
 UNKNOWN_MAX = 0.005  # of the frames
@@ -99,7 +100,7 @@ def package(path):
 
 
 def dwz(path):
-    """What the program and a copy of it have in common goes into a third file."""
+    """Moves the debug information that the program shares with a copy of it into a third file."""
     shutil.copy(path, path + ".copy")
     shell("dwz", "-m", path + ".common", path, path + ".copy")
     sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True).stdout
@@ -150,7 +151,7 @@ def builds():
 
 
 def line_of(source, leaf):
-    """Where @leaf is defined."""
+    """The line at which @leaf is defined."""
     word = leaf.split("::")[-1].split(".")[-1]
     path = next(os.path.join(d, source) for d, _, files in os.walk(os.path.join(ROOT, "tests/workloads"))
                 if source in files and (source != "main.go" or d.endswith("/plain")))

@@ -163,7 +163,8 @@ def a_shell_that_execs():
 
 
 def servers_that_die():
-    """Who descends from the command is known after the server has been killed, also who was born meanwhile."""
+    """The processes that a command started are still known after the server was killed, also those
+    that started meanwhile."""
     with spinner() as (spin, folder), Daemon() as daemon:
         script = f"touch {folder}/begun; i=0; while [ $i -lt 60 ]; do {spin} 50; i=$((i+1)); done; touch {folder}/ended"
         with running("sh", "-c", f"echo ready; while [ ! -e {folder}/go ]; do sleep 0.05; done; {script}; sleep 60") as shell:
@@ -186,7 +187,7 @@ def statuses():
             done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
             check(done.returncode == status, f"{words}: {done}")
         done = subprocess.run([*command[:-1], "-t", "dance", "--", "true"], capture_output=True, text=True, timeout=60)
-        check(done.returncode == 1 and "must be a profile type" in done.stderr, f"what profctl failed at: {done}")
+        check(done.returncode == 2 and "must be a profile type" in done.stderr, f"what profctl failed at: {done}")
     done = subprocess.run([*command, "false"], capture_output=True, text=True, timeout=60)
     check(done.returncode == 1 and "cannot reach profd" in done.stderr, f"without a daemon: {done}")
 

@@ -85,6 +85,7 @@ def mistakes_are_named():
              (["--set", "connections=1"], {}, ["SECTION.KEY"]),
              (["--set", "auth.jwt_key_file=/dev/null"], {}, ["needs jwt_algorithm"]),
              (["--set", "auth.jwt_algorithm=HS256"], {}, ["needs jwt_key_file"]),
+             (["--set", "collect.cpu_event=instructions"], {}, ["[collect] cpu_event", "cpu-clock or cycles"]),
              (["--set", "kitchen.sink=1"], {}, ["[kitchen]"]))
     for arguments, env, words in cases:
         done = checked(*arguments, env=env)
@@ -234,7 +235,7 @@ def listening_elsewhere():
             check(done.returncode == 1 and word in done.stderr and not done.stdout, f"{text}: {done}")
             started = subprocess.run([PROFD, "--no-collect", "--config", path, "--data-dir", data + "-start"], capture_output=True,
                                      text=True, timeout=60)
-            sentence = re.sub("^.*(others than this host)", r"\1", done.stderr.strip())
+            sentence = re.sub(r"^.*(\[server\] listen can be reached)", r"\1", done.stderr.strip())
             check(started.returncode == 1 and sentence in started.stderr, f"{text}: {started.stderr} is not {sentence}")
             check(said(text, "[::]:0").returncode == 1, f"{text} on IPv6")
             check(said(text, "[::1]:0").returncode == 0 and said(text, "127.9.9.9:0").returncode == 0, f"{text} on loopback")

@@ -21,7 +21,7 @@ V0 = "/v0/pipelines"
 CODES = set("""InvalidParam InvalidBody Unauthenticated Forbidden TenantMismatch UnknownService UnknownSession UnknownBaseline
     UnknownKey UnknownReport NotFound MethodNotAllowed NotAcceptable RequestTimeout AlreadyRunning NotFinished BodyTooLarge
     UriTooLong UnsupportedMediaType ProfileTypeUnavailable ProfileTypeMismatch SessionFailed DetailExpired LimitReached
-    TooManySessions RateLimited HeadersTooLarge AgentBusy ServiceNotRunning StoreUnavailable UnknownPipelineName
+    TooManySessions TooManyProfiles RateLimited HeadersTooLarge AgentBusy ServiceNotRunning StoreUnavailable UnknownPipelineName
     SamplyProfilingInProgress NoSamplyProfile SamplyProfilingFailure PipelineInteractionNotDeployed PipelineUnavailable
     UnknownOrdinal""".split())
 CONFIG = """[server]
@@ -31,6 +31,7 @@ header_timeout = 5s
 body_bytes = 4K
 running_sessions = 3
 running_sessions_host = 4
+received_per_second = 1
 """
 heard = set()  # error codes
 worked = set()  # "GET /path/{of}/the/document"
@@ -192,6 +193,8 @@ def the_agent(talk):
     pages = [name.split(" ")[1] for name in talk.all_operations() if re.match(r"GET /[\w.-]*$", name)]
     for path in (*pages, "/s/x", "/p/x", "/g/x", "/api/v1/sampling"):
         talk.say("GET", path)
+    talk.say("POST", "/querier.v1.QuerierService/ProfileTypes", {})
+    talk.say("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers={"Accept": "application/json, text/event-stream"})
     page = talk.daemon.get("/").body.decode()
     files = re.findall(r'(?:src|href)="(/ui/[^"]+)"', page)
     check(files, "the page loads nothing")
@@ -200,6 +203,19 @@ def the_agent(talk):
     talk.say("GET", "/ui/nothing.js", status=404, code="NotFound")
     for name in {"GET /ui/{file}", "GET /ui/{folder}/{file}"} - worked:  # which of both depends on how the page was built
         worked.add(name)
+
+
+# perftools.profiles.Profile: strings "", cpu, nanoseconds, f; 10 ns of cpu in f, within a second
+PPROF = bytes.fromhex("3200 3203637075 320b6e616e6f7365636f6e6473 320166 0a0408011002 12060a010112010a 220608012202 0801 2a0408011003"
+                      " 508094ebdc03")
+
+
+def what_programs_send(talk):
+    talk.say("POST", "/v1development/profiles", b"", headers={"Content-Type": "application/x-protobuf"})
+    talk.say("POST", "/push.v1.PusherService/Push", {"series": []})
+    for at in range(10):
+        talk.say("POST", f"/ingest?name=sender{at}", PPROF)
+    talk.say("POST", "/ingest?name=sender", PPROF, 429, "TooManyProfiles")
 
 
 def half_a_request(talk):
@@ -265,6 +281,7 @@ def test_every_operation_and_error():
                 limits_of_running(talk, busy)
                 continuous(talk, busy)
             the_agent(talk)
+            what_programs_send(talk)
             half_a_request(talk)
             wait_until(lambda: daemon.request("POST", A + "/start", start(busy)).status == 503, 60, "the end to be noticed")
             talk.say("POST", A + "/start", start(busy), 503, "ServiceNotRunning")
@@ -306,7 +323,7 @@ def test_full_disk():
                     answer = daemon.local("POST", "/api/v1/keys", {"name": "x", "role": "read"})
                     return answer if answer.status != 200 else None
 
-                # What is kept back for such times may last for some requests.
+                # The store keeps a reserve for full disks, which may last for some requests.
                 talk.hear("POST", "/api/v1/keys", wait_until(refused, 60, "the store to refuse"), 503, "StoreUnavailable")
                 talk.say_as_root("GET", A + "/history")
                 os.unlink(f"{folder}/small/filler")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside fuzzers
 """Each process killed in mid-session, and the whole daemon killed many times under load: what is lost is what
-contract.md section 9 and the design allow, and it is stated."""
+the store allows (agent/store/README.md), and it is stated."""
 
 import contextlib
 import os

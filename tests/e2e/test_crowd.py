@@ -19,7 +19,7 @@ B = "/api/v1/profiling"
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 START = FAMILY_A.encode() + b"/start"
-# What must be refused: (name, bytes)
+# Requests that must be refused: (name, bytes)
 HOSTILE = [
     ("a header of 64 KB", b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-A: " + b"y" * 65536 + b"\r\n\r\n"),
     ("64 KB of headers", b"GET /healthz HTTP/1.1\r\n" + HOST + b"".join(b"X-%d: %s\r\n" % (i, b"y" * 500) for i in range(128))

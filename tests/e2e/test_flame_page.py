@@ -192,7 +192,7 @@ def test_back_after_a_filter():
 def test_quality_with_reasons():
     quality = {"samples": 95, "lost": 5, "truncatedPct": 2.5, "unknownFramePct": 1, "unwindErrors": {"no_rows": 3}, "notes": ["sampled at 50 per second for a while"]}
     with Shown(document(SMALL, quality=quality)) as page:
-        check("95 samples · 5 lost · cut 2.5 % · unknown 1.0 %" in page.run("part('quality').textContent").replace("\u00a0", " "), "losses are in sight")
+        check("95 samples · 5 lost · truncated stacks 2.5 % · unknown frames 1.0 %" in page.run("part('quality').textContent").replace("\u00a0", " "), "losses are in sight")
         check(page.run("part('quality').querySelector('summary > .bad') !== null"), "and marked")
         page.run("part('quality').querySelector('summary').click()")
         for words in ("debug package", "the walk did not reach", "no rows: 3", "sampled at 50 per second"):

@@ -18,65 +18,28 @@ import tempfile
 import time
 import urllib.parse
 
+from clickhouse import CURRENT, DEBIANS, PASSWORD, ClickHouse
 from harness import (FAMILY_A, Daemon, Skip, check, check_sampled, compile_workload, cpu_ns, free_port, main, own_name,
                      running, wait_until)
 
 FAMILY_B = "/api/v1/profiling"
-PASSWORD = "p@ss:w/rd"
 RATE = 199
 FORMATS = ("folded", "json", "svg", "flame", "pprof", "firefox", "speedscope", "otlp", "perfscript", "callgrind", "csv")
-
-
-class ClickHouse:
-    """A server of Debian's package with all it has in a folder of its own; it can be killed and come back."""
-
-    def __init__(self, folder):
-        self.folder, self.port, self.process = folder, free_port(), None
-        tcp = free_port()
-        self.url = f"clickhouse://prof:{urllib.parse.quote(PASSWORD, safe='')}@127.0.0.1:{self.port}/fleet"
-        with open(f"{folder}/users.xml", "w", encoding="ascii") as f:
-            f.write(f"""<yandex><profiles><default/></profiles><quotas><default/></quotas><users><prof>
-                <password>{PASSWORD}</password><networks><ip>127.0.0.1</ip></networks>
-                <profile>default</profile><quota>default</quota></prof></users></yandex>""")
-        with open(f"{folder}/config.xml", "w", encoding="ascii") as f:
-            f.write(f"""<yandex><logger><level>error</level><console>1</console></logger>
-                <http_port>{self.port}</http_port><tcp_port>{tcp}</tcp_port><listen_host>127.0.0.1</listen_host>
-                <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><users_config>{folder}/users.xml</users_config>
-                <default_profile>default</default_profile><default_database>default</default_database>
-                <mark_cache_size>16777216</mark_cache_size><max_concurrent_queries>100</max_concurrent_queries></yandex>""")
-
-    def answers(self):
-        with contextlib.suppress(OSError):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("GET", "/ping")
-            return connection.getresponse().status == 200
-        return False
-
-    def start(self):
-        log = open(f"{self.folder}/log", "ab")
-        self.process = subprocess.Popen(["clickhouse-server", f"--config-file={self.folder}/config.xml"], stdout=log, stderr=log,
-                                        cwd=self.folder)
-        log.close()
-        wait_until(self.answers, 120, "ClickHouse to answer")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
 
 
 class Fleet:
     """a and b are agents, v takes nothing."""
 
-    def __init__(self, service):
+    def __init__(self, service, command):
         self.service = service
         self.folder = tempfile.mkdtemp(prefix="profd-fleet-")
-        self.clickhouse = ClickHouse(self.folder)
+        self.clickhouse = ClickHouse(self.folder, command)
         self.names = {x: f"{x}{os.getpid()}.fleet.test" for x in "ab"}
         self.daemons = {}
 
     def daemon(self, which, *more):
         # ClickHouse on the same host is no part of the question, and its library takes long to read
-        daemon = Daemon(*more, "--socket", f"{self.folder}/{which}.sock", "--set", "collect.exclude=*clickhouse*",
+        daemon = Daemon(*more, "--socket", f"{self.folder}/{which}.sock", "--set", "collect.exclude=*/clickhouse-server */python3*",
                         data_dir=f"{self.folder}/{which}",
                         env={"PROFD_STORE_URL": self.clickhouse.url})
         if which in self.names:
@@ -126,7 +89,8 @@ class Fleet:
         return answer.status, json.loads(text) if text else None
 
     def same(self, path, seconds=180, of=lambda answer: answer, **kwargs):
-        """What all answer, when they say the same; what the owner still writes comes a moment later."""
+        """Waits until all daemons give the same answer and returns it. The owner of a session may
+        still write for a moment."""
         seen = {}
 
         def agree():
@@ -160,6 +124,7 @@ def problem(answer, status, word):
 
 def await_names(daemon, service):
     """A symbolizer reads what runs on the host first: ClickHouse's library takes a busy machine long."""
+    wait_until(lambda: daemon.get("/readyz").status == 200, 60, "the daemon to be ready")
     wait_until(lambda: any("main" in stack for stack, _ in daemon.folded(daemon.profile(service, 1, rate=RATE)["id"])), 180,
                "names")
 
@@ -183,7 +148,7 @@ def same_session(fleet, service, session):
 
 
 def same_threads(fleet, service):
-    """Of what is read: threads, and their analysis."""
+    """A snapshot type has the same threads and the same analysis on all hosts."""
     answer = fleet.a.request("POST", FAMILY_B + "/sessions", {"profileType": "goroutine", "target": service})
     check(answer.status == 200, answer)
     session = answer.json()["sessionId"]
@@ -318,7 +283,8 @@ def keys_open_everything(fleet, session):
 
 
 def told_without_password(fleet):
-    """What people are told of the store: where it is, and no more. Its own tools copy it."""
+    """Answers, logs and metrics name the store's place without its password. A backup of the store
+    is refused: the store's own tools make it."""
     status, answer = fleet.admin("v", "GET", "/api/v1/backup")
     check(status == 503 and "back up its database fleet" in answer["detail"], answer)
     checked = subprocess.run([fleet.v.program, "--check"], env=fleet.v.env, capture_output=True, text=True)
@@ -415,14 +381,14 @@ def killed(fleet, program, process, service):
 # ---- the whole -------------------------------------------------------------------------------------------------------
 
 
-def fleet_answers_as_one():
-    for tool in ("clickhouse-server", "unshare"):
+def fleet_answers_as_one(command):
+    for tool in (command[0], "unshare"):
         if not shutil.which(tool):
             raise Skip(f"{tool} is not installed")
     if os.geteuid() != 0:
         raise Skip("host names of their own need root")
     built = compile_workload("calm.c", "-O1", "-g", "-fno-omit-frame-pointer")
-    with own_name(built) as program, running(program) as process, Fleet(os.path.basename(program)) as fleet:
+    with own_name(built) as program, running(program) as process, Fleet(os.path.basename(program), command) as fleet:
         service = fleet.service
         start = time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
         for daemon in (fleet.a, fleet.b):
@@ -462,4 +428,12 @@ def fleet_answers_as_one():
         killed(fleet, program, process, service)
 
 
-main(fleet_answers_as_one)
+def fleet_on_debians():
+    fleet_answers_as_one(DEBIANS)
+
+
+def fleet_on_current():
+    fleet_answers_as_one(CURRENT)
+
+
+main(fleet_on_debians, fleet_on_current)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
-"""What `go tool pprof` reads from the agent about a real Go program: /debug/pprof/{heap,allocs,block,mutex,goroutine}
-and a pipeline's heap profile."""
+"""`go tool pprof` reads a real Go program's profiles from the agent:
+/debug/pprof/{heap,allocs,block,mutex,goroutine} and the heap profile of a pipeline."""
 
 import contextlib
 import os
@@ -62,7 +62,7 @@ def await_names(daemon, pid):
 
 
 def save(url, folder):
-    """What @url answers, in a file."""
+    """Writes the answer of @url into a file and returns the file's path."""
     path = os.path.join(folder, "profile.pb.gz")
     with urllib.request.urlopen(url, timeout=120) as answer, open(path, "wb") as f:
         shutil.copyfileobj(answer, f)

@@ -146,7 +146,8 @@ def standing(daemon, service, status):
 
 
 def check_standing(daemon, service, program):
-    """What was taken continuously of a service that keeps no profiles, beside what it measured."""
+    """Continuous block and mutex profiles of a Go service that keeps none itself agree with the
+    waits that the service measured."""
     standing(daemon, service, "running")
     before = program.sums()
     wait_until(lambda: waited(before, program.sums(), "main.leakedSite") > 2e9, 60, "waits")

@@ -9,8 +9,9 @@ import re
 import subprocess
 import tempfile
 
-from harness import FAMILY_A, Daemon, Skip, build_go, check, compile_workload, main, running, wait_until
+from harness import FAMILY_A, Daemon, Skip, build_go, check, compile_workload, cpu_ns, main, running, wait_until
 from silent_fs import SilentFs
+from test_python_truth import pprof_stacks
 
 FAMILY_B = "/api/v1/profiling"
 
@@ -148,7 +149,84 @@ def test_exec_during_the_read():
         check(process.poll() is None, "the target died of being read")
 
 
+def build_python_liar(version=0x030d00f0):
+    return compile_workload("python_liar.c", "-O1", "-pthread", "-rdynamic", f"-DVERSION={version:#x}",
+                            output=f"python_liar_{version >> 16:x}")
+
+
+def python_stacks(daemon, process):
+    """(stacks of a profile of @process, root first; how they end)"""
+    before = cpu_ns(process.pid)
+    session = daemon.start_profile(f"pid:{process.pid}", 600, rate=499)
+    wait_until(lambda: cpu_ns(process.pid) > before + 5e8, 60, "the program to work")
+    result = daemon.stop_profile(session)
+    answer = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof")
+    return pprof_stacks(answer.body), result["quality"]["unwindErrors"]
+
+
+def is_honest(daemon, process):
+    """Every stack in the loop has the two frames that there are."""
+    stacks, errors = python_stacks(daemon, process)
+    for stack, _ in stacks:
+        frames = [frame for frame in stack if frame[1] == "/honest.py"]
+        check(frames == [("honest_outer", "/honest.py", 20), ("honest_inner", "/honest.py", 10)], f"{stack}")
+    check(not any(name.startswith("script") for name in errors), f"{errors}")
+
+
+def share_of(stacks, holds):
+    return sum(value for stack, value in stacks if holds([frame[0] for frame in stack])) / sum(v for _, v in stacks)
+
+
+def check_lie(how, stacks, errors):
+    """Shown are the true parts; what is missing is counted."""
+    names = {frame for stack, _ in stacks for frame in stack if frame[1].startswith(("/", "<"))}
+    if how == "cyclic":
+        check(share_of(stacks, lambda frames: len(frames) >= 500) > 0.99, "the walk goes round and round up to its end")
+        check(errors.get("truncated"), f"{errors}")
+    elif how == "long":
+        check(names == {("long_table", "/long.py", 0)}, f"a table without end has no lines: {names}")
+        check(share_of(stacks, lambda frames: "[python]" in frames) == 1, "a name without end is none")
+    elif how == "wild":
+        check(errors.get("script_desync") and errors.get("script_unread"), f"{errors}")
+        check(names <= {("honest_inner", "/honest.py", 10)}, f"{names}")
+    elif how == "unmapped":
+        check(errors.get("script_unread"), f"{errors}")
+        check(names <= {("honest_outer", "/honest.py", 20), ("honest_inner", "/honest.py", 10)}, f"{names}")
+    elif how == "fresh":
+        fresh = [frame for frame in names if frame[0].startswith("fresh_")]
+        check(len(fresh) > 10, f"{names}")
+        for name, file, line in fresh:
+            check(file == f"/fresh/{name[6:]}.py" and line in (0, int(name[6:])), f"{name} is not in {file}:{line}")
+
+
+def test_python_that_lies():
+    """Frames in circles, names and tables of 2^60 bytes, addresses that lead nowhere, code objects that come and go, and 1,000
+    new functions a second: bounded and counted, and another program's frames stay right."""
+    with Daemon() as daemon, running(build_python_liar(), "honest", stdin=subprocess.PIPE) as honest:
+        children = daemon.children()
+        for how in ("cyclic", "long", "wild", "unmapped", "fresh"):
+            with running(build_python_liar(), how, stdin=subprocess.PIPE) as process:
+                is_honest(daemon, process)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                check(process.stdout.readline() == "lying\n", f"{how} does not lie")
+                check_lie(how, *python_stacks(daemon, process))
+                result = ask(daemon, process.pid)
+                check(result["status"] == "completed", f"the view of threads: {result}")
+                is_honest(daemon, honest)
+        check(daemon.children() == children, f"{daemon.children()}, before {children}")
+
+
+def test_python_of_a_later_version():
+    """A version without known offsets: its stacks say that frames are missing, and none is made up."""
+    with Daemon() as daemon, running(build_python_liar(0x030f00f0), "honest", stdin=subprocess.PIPE) as process:
+        stacks, errors = python_stacks(daemon, process)
+        check(errors.get("script_unsupported"), f"{errors}")
+        check(not any(frame[1] == "/honest.py" or frame[0] == "[python]" for stack, _ in stacks for frame in stack), f"{stacks}")
+
+
 if __name__ == "__main__":
     main(test_lists_without_end, test_memory_that_comes_and_goes, test_memory_that_never_answers,
          test_a_mapped_file_that_never_answers,
-         test_false_build_information, test_exec_during_the_read)
+         test_false_build_information, test_exec_during_the_read,
+         test_python_that_lies, test_python_of_a_later_version)

@@ -26,7 +26,7 @@ NOBODY = {
     "key": "key-0000000000nobody0000000000", "service": "nobody-has-this-service",
 }
 PATH_PARAMETERS = {"profileId": "session", "sessionId": "session", "baselineId": "baseline", "reportId": "report",
-                   "service": "service", "pipeline_name": "service", "id": "key", "file": None, "folder": None}
+                   "service": "service", "pipeline_name": "service", "id": "key", "file": None, "folder": None, "call": None}
 # Queries that name things; a route that is not here is called without one.
 QUERIES = {
     f"GET {A}/history": ["service={service}", "from=-1h", "status=completed",
@@ -53,6 +53,8 @@ QUERIES = {
     "GET /debug/pprof/goroutine": ["service={service}&seconds=1"],
 }
 BODIES = {
+    "POST /querier.v1.QuerierService/{call}": [{"labelNames": ["service_name"]}],
+    "POST /mcp": [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_services", "arguments": {}}}],
     f"POST {A}/start": [{"service": "{service}", "profileType": "cpu", "durationSeconds": 1}],
     f"POST {A}/continuous": [{"service": "{service}"}],
     f"POST {B}/sessions": [{"target": "{service}", "profileType": "cpu", "durationSeconds": 1}],
@@ -130,7 +132,7 @@ def requests_of(document):
             path = pattern
             for parameter in re.findall(r"\{(\w+)\}", pattern):
                 kind = PATH_PARAMETERS[parameter]
-                path = path.replace("{" + parameter + "}", "{" + kind + "}" if kind else "x")
+                path = path.replace("{" + parameter + "}", "{" + kind + "}" if kind else "Series" if parameter == "call" else "x")
             for query in QUERIES.get(name, [""]):
                 for body in BODIES.get(name, [None]):
                     yield method.upper(), name, path + ("?" + query if query else ""), body
@@ -158,7 +160,8 @@ def shape(answer, ids):
 
 
 def secrets_of(has, red):
-    """What would give red away. A service's name is no secret where blue asked for it by that name."""
+    """Strings that would give red away. The service's name is no secret where blue asked for that
+    name."""
     return [*(v for k, v in has.items() if k != "service"), *red.key_ids.values(), "red-label", "red-description",
             "redtag", "red-read-key"]
 
@@ -177,7 +180,7 @@ def look_as_blue(document, blue, has, secrets):
         if "{" in template or body:
             given, unknown = shape(real, has), shape(none, NOBODY)
             check(given == unknown, f"{what}: red's is {given}, nobody's {unknown}")
-        if name == f"POST {A}/continuous":  # a wish for a name is blue's own, whoever has the service
+        if name == f"POST {A}/continuous":  # a setting for a name is blue's own, whoever has the service
             for ids in (has, NOBODY):
                 blue.call("profile", "DELETE", f"{A}/continuous/{ids['service']}")
         asked = filled(template, has) + json.dumps(filled_body(body, has))
@@ -210,7 +213,7 @@ def look_as_red(document, red, has):
 
 
 def held(tenant):
-    """What a tenant has of its own making."""
+    """The sessions, baselines and settings that a tenant has made."""
     sessions = tenant.good("read", "GET", A + "/history?limit=100")["items"]
     baselines = tenant.good("read", "GET", B + "/baselines")["items"]
     settings = tenant.good("read", "GET", A + "/continuous")["items"]

@@ -275,7 +275,8 @@ def raw(method, target, *headers, body=b"", host="Host: localhost"):
 
 
 def bytes_on_the_wire():
-    """What no HTTP library would send; nothing may be answered with success or taken as a second request."""
+    """Requests that no HTTP library would send. None may be answered with success or taken as a
+    second request."""
     json_type = "Content-Type: application/json"
     rows = [
         ("binary noise", bytes(range(256)) * 4, (400,)),

@@ -33,14 +33,15 @@ def waits():
 
 
 def taken_ns():
-    """Of CPUs, by interrupts and by the hypervisor: neither counts as a thread's CPU time, nor is the thread off the CPU."""
+    """Time that interrupts and the hypervisor took from all CPUs. A thread's CPU time does not
+    include it, and the thread is not off the CPU meanwhile."""
     with open("/proc/stat") as f:
         irq, softirq, steal = map(int, f.readline().split()[6:9])
     return (irq + softirq + steal) * 1e9 / os.sysconf("SC_CLK_TCK")
 
 
 class Truth:
-    """What the program and the kernel counted, at moments before, in and after a session."""
+    """Counters of the program and of the kernel, at moments before, in and after a session."""
 
     def __init__(self, program):
         self.program = program
@@ -163,8 +164,9 @@ def every_function_is_named(daemon, result, truth):
 
 
 def intervals_hold_the_truth(daemon, result, truth):
-    """Of functions whose waits were sampled. One twice as wide misses it once in ten thousand times; clocks differ by
-    the 3 % that are allowed."""
+    """The intervals of functions whose waits were sampled hold the program's own counts. Each
+    interval is widened to twice its width, which misses the truth once in ten thousand times, and
+    by 3 % for differing clocks."""
     counted = truth.counted(result)
     rows = {row["funcName"]: row for row in daemon.get(f"{FAMILY_A}/{result['id']}?top=1000").json()["topFunctions"]}
     for name in (*WAITS, *HOGS):
@@ -316,7 +318,7 @@ def wakers_are_named(daemon, result):
 
 
 def costs_are_told_by_type(daemon, results):
-    """As far as the kernel's programs go, which are timed; of an io session those of its bytes and disks too."""
+    """The overhead of each type covers its BPF programs, which are timed; for io those of bytes and disks too."""
     for kind, result in results.items():
         quality = result["quality"]
         check(0 < quality["typeOverheadPct"] <= quality["overheadPct"], f"{kind}: {quality}")

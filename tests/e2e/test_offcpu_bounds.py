@@ -68,8 +68,8 @@ def events(daemon):
 
 
 def nothing_counts_twice(daemon):
-    """Who reads the stacks of sleeping threads may hang: meanwhile the events of the session that has ended are gone, and
-    the next one's sample alone."""
+    """The helper that reads stacks of sleeping threads may hang at a target. The events of the
+    ended session are gone all the same, and each sample of the next session counts once."""
     with own_name(compile_workload("silent_stack.c", "-O2", "-lpthread")) as program, running(program) as process:
         before = events(daemon)
         session = daemon.start_profile(os.path.basename(program), 600, "wall", rate=RATE)
@@ -167,7 +167,7 @@ def born_as(pid, command):
 
 
 def a_pid_that_is_used_again(daemon):
-    """What two processes of one number waited for is not mixed up."""
+    """The waits of two processes with the same pid, one after the other, are kept apart."""
     program = compile_workload("off_crowd.c", "-O2", "-fomit-frame-pointer", "-lpthread")
     again_program = compile_workload("off_crowd.c", "-O2", "-lpthread", output="off_crowd_again")
     with own_name(program) as first_name, own_name(again_program) as second_name:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of threads goes in programs that are not ours: a database, a cache, a web server, a virtual machine, a
-Go server. Each thread's time is explained: on a CPU, waiting for one, or blocked for a reason that has a name."""
+"""The time of threads in programs that are not ours: a database, a cache, a web server, a virtual machine, a Go
+server. Each thread's time is explained: on a CPU, waiting for one, or blocked for a reason that has a name."""
 
 import collections
 import contextlib

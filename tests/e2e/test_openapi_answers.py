@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
-"""What the daemon answers is what /openapi.json says: status, content type and every JSON body against its schema
-(JSON Schema 2020-12), for good calls and refused ones."""
+"""Answers of the daemon follow /openapi.json: status, content type and every JSON body against its
+schema (JSON Schema 2020-12), for accepted and refused calls."""
 
 
 from harness import Daemon, Skip, build_truth, check, main, running, wait_until

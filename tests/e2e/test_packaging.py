@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
-"""What is installed beside the programs: the unit's exposure and syntax, the maintainer's scripts, the Prometheus rules and
-the Grafana dashboard against the metrics of a live daemon. The packages themselves are built and installed by
-tests/long/package."""
+"""Files that are installed beside the programs: the unit's exposure and syntax, the maintainer's
+scripts, the Prometheus rules and the Grafana dashboard against the metrics of a live daemon. The
+packages themselves are built and installed by tests/long/package."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 
-from harness import BUILD, ROOT, Daemon, check, main, wait_until
+from harness import BUILD, ROOT, Daemon, Skip, check, main, wait_until
 
 DEBIAN = os.path.join(ROOT, "tools/packaging/debian")
 ALERTS = os.path.join(ROOT, "tools/packaging/prometheus/profd-alerts.yml")
@@ -28,7 +28,8 @@ def run(*command, **kwargs):
 
 
 def promtool():
-    """Of Debian's prometheus package, unpacked and not installed: no service shall start here."""
+    """The path of promtool. Debian's prometheus package is unpacked and not installed, since no
+    service shall start here."""
     found = shutil.which("promtool")
     if found:
         return found
@@ -45,10 +46,11 @@ def what_make_install_installs():
     with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
         run("make", "-s", f"O={BUILD}", "install", f"DESTDIR={folder}", cwd=ROOT)
         for path in ("usr/sbin/profd", "usr/bin/profctl", "etc/profd/profd.conf", "lib/systemd/system/profd.service",
+                     "lib/systemd/system-generators/profd-generator",
                      "usr/lib/sysusers.d/profd.conf", "usr/lib/tmpfiles.d/profd.conf", "usr/lib/sysctl.d/50-profd.conf", "usr/share/man/man8/profd.8",
                      "usr/share/man/man5/profd.conf.5",
                      "usr/share/man/man1/profctl.1", "usr/share/bash-completion/completions/profctl",
-                     "usr/share/profd/profd-alerts.yml", "usr/share/profd/profd-dashboard.json"):
+                     "usr/share/profd/profd-alerts.yml", "usr/share/profd/profd-dashboard.json", "usr/share/profd/profd-datasource.yaml"):
             check(os.path.getsize(os.path.join(folder, path)) > 0, path)
         for page in ("man8/profd.8", "man5/profd.conf.5", "man1/profctl.1"):
             if shutil.which("man"):
@@ -86,6 +88,22 @@ def the_unit():
             f.write(content.replace("/usr/sbin/profd", os.path.join(BUILD, "profd")).replace("man:profd(8)", ""))
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
         check("profd.service" not in done.stderr, done.stderr)
+
+
+def hardening_that_is_left():
+    """Each line of systemd-analyze that counts against the unit has its reason in the operator's guide."""
+    if not shutil.which("systemd-analyze"):
+        raise Skip("systemd-analyze is not installed")
+    with open(os.path.join(ROOT, "tools/packaging/README.md"), encoding="utf-8") as file:
+        guide = file.read()
+    reasons = guide[guide.index("systemd-analyze security"):]
+    report = run("systemd-analyze", "security", "--offline=true", "--no-pager", os.path.join(DEBIAN, "profd.service"))
+    left = [line.split()[1] for line in report.splitlines() if line.startswith("✗")]
+    check(left, f"nothing counts against the unit, so the table can go: {report}")
+    for name in left:
+        key, _, value = name.partition("=")
+        word = re.sub(r"[|)].*", "", value[1:]) if value.startswith("~") else key
+        check(f"{key}=" in reasons and word in reasons, f"tools/packaging/README.md has no reason for {name}")
 
 
 def maintainer_scripts():
@@ -163,7 +181,7 @@ def without_npm():
             run("cp", "-a", os.path.join(BUILD, name), build)
         shutil.rmtree(os.path.join(build, "ui"), ignore_errors=True)
         os.unlink(os.path.join(build, "gen/ui_files.h"))
-        os.unlink(os.path.join(build, "api/assets.o"))
+        os.unlink(os.path.join(build, "api/http/assets.o"))
         done = subprocess.run(["make", "-s", f"O={build}", os.path.join(build, "profd")], cwd=ROOT, capture_output=True,
                               text=True, timeout=600, env=dict(os.environ, PATH=tools))
         check(done.returncode == 0, done.stderr[-1500:])
@@ -203,4 +221,4 @@ def runs_by_the_notify_protocol():
 
 
 if __name__ == "__main__":
-    main(what_make_install_installs, the_unit, maintainer_scripts, prometheus_and_grafana, without_npm, runs_by_the_notify_protocol)
+    main(what_make_install_installs, the_unit, hardening_that_is_left, maintainer_scripts, prometheus_and_grafana, without_npm, runs_by_the_notify_protocol)

@@ -194,6 +194,10 @@ def by_whom_and_in_which_state():
         daemon.stop_profile(session)
         page.visit(f"/p/{session}", GRAPH)
         check(re.search(r"[\d.]+ % blocked \(sleep .*% on the run queue · [\d.]+ % preempted", page.text().replace("\u00a0", " ")), page.text()[:900])
+        # the program's own function, none of the kernel's scheduler
+        said = page.run("document.querySelector('main .lead').textContent").replace("\u00a0", " ")
+        own = daemon.get(f"{FAMILY_A}/{session}").json()["ownFunctions"][0]
+        check(f"Most in {own['funcName']} (" in said and own["package"] != "kernel", f"{said}: {own}")
         page.shoot("offcpu")
         pids = {p["pid"]: p for s in daemon.get("/api/v1/observability/services").json()["items"] if s["name"] == "page-split" for p in s["processes"]}
         check(len(pids) == 3 and workers.pid in pids, pids)
@@ -260,7 +264,8 @@ def stopping_keeps_what_there_is():
 
 
 def continuous_in_words():
-    """What runs by itself is no session that could be stopped and kept: the call for that deletes a span."""
+    """The page of a running span has no button "Stop and keep", whose call would delete the
+    span."""
     with Daemon() as daemon, busy("page-span"), Site(daemon) as page:
         known(daemon, "page-span")
         put = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "profileTypes": ["cpu"], "retentionDays": 1})

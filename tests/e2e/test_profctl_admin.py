@@ -44,8 +44,12 @@ def continuous_profiling():
         wait_until(lambda: any(p["pid"] == process.pid for s in
                                json.loads(run(*at, "services", "-o", "json").stdout)["items"] for p in s["processes"]),
                    60, "the service to be listed")
-        text = run(*at, "continuous", "start", "truth_nofp", "--type", "cpu,offcpu", "--rate", "49",
-                   "--retention", "3").stdout
+        done = run(*at, "continuous", "start", "truth_nofp", "--type", "cpu,offcpu", "--rate", "49", "--retention", "3")
+        text = done.stdout
+        check("warning" not in done.stderr, done.stderr)
+        misspelt = run(*at, "continuous", "start", "truth_nofb")
+        check("warning: no service 'truth_nofb' is known here" in misspelt.stderr, misspelt)
+        run(*at, "continuous", "stop", "truth_nofb")
         check("truth_nofp" in text and "cpu,offcpu" in text and "49 Hz" in text and "3 d" in text, text)
         answer = json.loads(run(*at, "continuous", "status", "truth_nofp", "-o", "json").stdout)
         check(answer["profileTypes"] == ["cpu", "offcpu"] and answer["enabled"], answer)
@@ -57,7 +61,7 @@ def continuous_profiling():
         check("profctl continuous stop truth_nofp" in refused, refused)
         run(*at, "get", span)
         run(*at, "continuous", "start", "truth_nofp", "--webhook", "http://127.0.0.1:1/", status=2)
-        run(*at, "continuous", "start", "truth_nofp", "--watch", "yesterday", status=1)
+        run(*at, "continuous", "start", "truth_nofp", "--watch", "yesterday", status=2)
         gone = json.loads(run(*at, "continuous", "stop", "truth_nofp", "-o", "json").stdout)
         check(gone == {"service": "truth_nofp", "deleted": True}, f"{gone}")
         run(*at, "continuous", "stop", "truth_nofp", status=1)
@@ -218,7 +222,8 @@ def formats_and_places():
     with served("--no-collect") as (daemon, at):
         check(json.loads(run(*at, "history", "-o", "json").stdout)["items"] == [], "-o after the command")
         check(json.loads(run(*at, "-o", "json", "history", "--from", "-1h", "--to", "now").stdout)["items"] == [], "times")
-        run(*at, "history", "--from", "yesterday", status=1)
+        run(*at, "history", "--from", "yesterday", status=2)
+        run(*at, "start", "truth_nofp", "-t", "bogus", status=2)
         check("history" in run(*at, "history", "-o", "folded", status=2).stderr, "says which command")
         run(*at, "-o", "pprof", "services", status=2)
 
@@ -234,6 +239,8 @@ def manual_of_each_command():
     for name in names:
         text = run(*name.split(), "--help").stdout
         check(text.startswith(f"Usage: profctl {name}"), text)
+        check(f"\nExample: profctl {name}" in text, f"{name} has no example")
+        check(max(map(len, text.splitlines()[1:])) <= 80, f"{name}: a line of its help is longer than 80 columns")
         options = set(re.findall(r"^  -., --([a-z-]+)", text, re.M))
         listed = re.search(r"^Options: (.*)\.$", described[name], re.M)
         found = set(re.findall(r"--([a-z-]+)", listed.group(1))) if listed else set()

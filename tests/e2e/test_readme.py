@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
-"""What the README says is so: its commands run against a live daemon, its options, keys, files and make targets
+"""The pages for users tell the truth: their commands run against a live daemon, its options, keys, files and make targets
 exist."""
 
 import os
@@ -14,8 +14,16 @@ from harness import BUILD, ROOT, Daemon, build_truth, check, cpu_ns, main, own_n
 PROFCTL = os.path.join(BUILD, "profctl")
 PROFD = os.path.join(BUILD, "profd")
 
-with open(os.path.join(ROOT, "README.md")) as f:
-    README = f.read()
+PAGES = "README.md", "tools/README.md", "tools/packaging/README.md"
+
+
+def page(name):
+    with open(os.path.join(ROOT, name)) as f:
+        return f.read()
+
+
+README = page("README.md")
+ALL = "\n".join(map(page, PAGES))
 
 
 def output(*command):
@@ -50,7 +58,7 @@ def ten_questions():
                 words = shlex.split(command)
                 check(words[0] == "profctl" and "…" not in command, command)
                 words[0:1] = [PROFCTL, "--socket", path]
-                # What takes half a minute by default is asked for one second here.
+                # Commands that take half a minute by default are run for one second here.
                 if " start " in command and "continuous" not in command:
                     words += ["--duration", "1"]
                 if " ci " in command:
@@ -67,7 +75,7 @@ def ten_questions():
 
 def options_exist():
     helps = {}
-    for words in re.findall(r"\bprofctl ((?:[a-z]+ ?)+[^`#\n]*)", README):
+    for words in re.findall(r"\bprofctl ((?:[a-z]+ ?)+[^`#\n]*)", ALL):
         names = words.split()
         for name in (" ".join(names[:2]), names[0]):
             if name in helps:
@@ -81,20 +89,20 @@ def options_exist():
         for option in re.findall(r"(?<=\s)--([a-z-]+)", words.split(" -- ")[0]):
             check(f"--{option}" in helps[name] or option == "help", f"profctl {name} has no --{option}")
     daemon = output(PROFD, "--help")
-    for words in re.findall(r"\bprofd ((?:--[^`\n]+)+)`", README):
+    for words in re.findall(r"\bprofd ((?:--[^`\n]+)+)`", ALL):
         for option in re.findall(r"--([a-z-]+)", words):
             check(f"--{option}" in daemon, f"profd has no --{option}")
     targets = output("make", "-s", "-C", ROOT, "help")
-    for target in re.findall(r"`make ([a-z-]+)`", README):
+    for target in re.findall(r"`make ([a-z-]+)`", ALL):
         check(re.search(rf"make {target}\b", targets) or target == "help", f"no make target {target}")
 
 
 def keys_and_files_exist():
     with open(os.path.join(ROOT, "tools/packaging/profd.conf")) as f:
         known = set(re.findall(r"^#([a-z0-9_]+) =", f.read(), re.M))
-    for key in re.findall(r"`\[(?:server|store|collect|continuous|auth|limits)\] ([a-z_]+)", README):
+    for key in re.findall(r"`\[(?:server|store|collect|continuous|auth|limits)\] ([a-z_]+)", ALL):
         check(key in known, f"no key {key}")
-    for path in re.findall(r"`((?:agent|api|bpf|symbolize|tests|tools)/[A-Za-z0-9_./-]+)`", README):
+    for path in re.findall(r"`((?:agent|api|bpf|symbolize|tests|tools)/[A-Za-z0-9_./-]+)`", ALL):
         check(os.path.exists(os.path.join(ROOT, path)), f"no {path}")
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
     for path in pictures:
@@ -103,7 +111,14 @@ def keys_and_files_exist():
         # As the daemon writes them: text without script, of a size that a page bears.
         check(picture.startswith("<?xml") and "<script" not in picture and len(picture) < 60000, path)
     check(pictures, "no picture")
+    check(len(README.splitlines()) <= 180 and len(README.split()) <= 1800, "the README is for users: 180 lines, 1,800 words")
+
+
+def kernels_are_those_of_the_matrix():
+    """The table of kernels says what booted kernels did (tests/vm/matrix.txt)."""
+    faults = output("python3", os.path.join(ROOT, "tests/vm/support.py"), "faults")
+    check(not faults, faults)
 
 
 if __name__ == "__main__":
-    main(ten_questions, options_exist, keys_and_files_exist)
+    main(ten_questions, options_exist, keys_and_files_exist, kernels_are_those_of_the_matrix)

@@ -79,7 +79,7 @@ def of_both(pid):
 
 
 def complete_shares(ours, theirs):
-    """Of the stacks, those that reach the program's or the thread's entry."""
+    """The shares of stacks that reach the entry of the program or thread: profd's and perf's."""
     return (sum(v for s, v in ours if is_complete(s)) / sum(v for _, v in ours),
             sum(is_complete(s) for s in theirs) / len(theirs))
 

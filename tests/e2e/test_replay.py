@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
-"""What one daemon records another one plays, without any privilege: the same program, functions and shares."""
+"""A recording made by one daemon is played by another one without any privilege: the same program,
+functions and shares."""
 
 import contextlib
+import gzip
 import os
 import shutil
 import tempfile
 
-from harness import BUILD, FAMILY_A, ROOT, Daemon, build_truth, check, cpu_ns, main, running, wait_until
+from harness import BUILD, FAMILY_A, ROOT, Counting, Daemon, build_truth, check, cpu_ns, main, running, wait_until
 
 CPU_SECONDS = 2
 NOBODY = 65534
@@ -85,5 +87,35 @@ def recording_plays_without_privileges():
         check(abs(played[leaf] - share) < 0.12, f"{leaf}: {played[leaf]:.2f}, recorded {share:.2f}")
 
 
+FORMATS = ("json", "csv", "folded", "svg", "flame", "speedscope", "pprof", "perfscript", "callgrind", "firefox",
+           "otlp")
+
+
+def script_frames_play():
+    """The functions of a Python program have their names in every format, though its process is gone."""
+    program = os.path.join(ROOT, "tests/workloads/python/chains.py")
+    with tempfile.TemporaryDirectory(prefix="profd-e2e-") as folder:
+        os.chmod(folder, 0o755)
+        with Daemon("--record", os.path.join(folder, "recording")) as daemon, \
+                Counting("/usr/bin/python3", program, 1) as process:
+            service, start = process.service, cpu_ns(process.pid)
+            session = daemon.start_profile(service, 600, rate=199, waitSeconds=60)
+            wait_until(lambda: cpu_ns(process.pid) - start > 3e9, 120, "the program to run")
+            daemon.stop_profile(session)
+        with play(folder) as daemon:
+            session = daemon.start_profile(service, 600, rate=199, waitSeconds=60)
+            wait_until(lambda: daemon.get(f"{FAMILY_A}/{session}").json()["sampleCount"] > 400, 120, "the recording")
+            daemon.stop_profile(session)
+            stacks = daemon.folded(session)
+            for name in FORMATS:
+                body = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format={name}").body
+                if body[:2] == b"\x1f\x8b":
+                    body = gzip.decompress(body)
+                check(b"by_reduce" in body, f"{name} does not know by_reduce")
+    # The first samples come before the layout of the runtime was checked against live threads.
+    whole = sum(v for s, v in stacks if "work" in s)
+    check(whole > 0.9 * sum(v for _, v in stacks), "stacks without Python frames")
+
+
 if __name__ == "__main__":
-    main(what_was_recorded_once, recording_plays_without_privileges)
+    main(what_was_recorded_once, recording_plays_without_privileges, script_frames_play)

@@ -18,9 +18,10 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 
 from browser import Site
-from harness import BUILD, FAMILY_A, Daemon, check, compile_workload, main, own_name, running, wait_until
+from harness import BUILD, FAMILY_A, Daemon, check, compile_workload, free_port, main, own_name, running, wait_until
 
 FAMILY_B = "/api/v1/profiling"
 HOUR = 3600
@@ -46,6 +47,46 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
+
+
+class AnyAnswer(http.server.BaseHTTPRequestHandler):
+    """Takes everything: path, media type and body."""
+
+    def do_POST(self):
+        self.server.taken.append((self.path, self.headers["Content-Type"],
+                                  json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@contextlib.contextmanager
+def alertmanager():
+    """The address of Prometheus Alertmanager."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/a.yml", "w") as f:
+            f.write("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+        server = subprocess.Popen(["prometheus-alertmanager", f"--config.file={folder}/a.yml", f"--storage.path={folder}",
+                                   f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        address = f"http://127.0.0.1:{port}"
+        try:
+            wait_until(lambda: alerts_of(address) is not None, 60, "Alertmanager")
+            yield address
+        finally:
+            server.kill()
+            server.wait()
+
+
+def alerts_of(address):
+    try:
+        with urllib.request.urlopen(address + "/api/v2/alerts", timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
 
 
 def put(daemon, service, **more):
@@ -187,6 +228,13 @@ def shown_to_people(daemon, service, now):
         page.clean()
 
 
+def copy_of(folder):
+    """A copy with the same owners: the symbolizer's names belong to another user, who must be able to read them."""
+    copy = tempfile.mkdtemp(prefix="profd-e2e-")
+    subprocess.run(["cp", "-a", f"{folder}/.", copy], check=True)
+    return copy
+
+
 def not_beside_the_hourly_check():
     """90 s after its end the daemon judges each hour by itself: not in the middle of what is looked at here."""
     left = (90 - time.time()) % HOUR
@@ -200,7 +248,8 @@ def unlike_other_days():
     with own_name(compile_workload("two_ways.c", "-O2", "-g")) as program:
         normal, changed = (f"{os.path.basename(program)}-{word}" for word in ("normal", "changed"))
         # Beside a part that stays the same: of two functions alone nobody can say which of them changed.
-        with Daemon(data_dir=folder) as daemon, running(program, "5", "25", env={"OTEL_SERVICE_NAME": normal}), \
+        with Daemon("--set", "collect.cpu_budget_pct=100", data_dir=folder) as daemon, \
+                running(program, "5", "25", env={"OTEL_SERVICE_NAME": normal}), \
                 running(program, "40", "25", env={"OTEL_SERVICE_NAME": changed}):
             put(daemon, normal)
             put(daemon, changed)
@@ -211,7 +260,9 @@ def unlike_other_days():
     hours = {now - 2 * HOUR: False, now - HOUR: True, now: True}
     hours.update({now - hour * HOUR - day * 86400: False for day in range(1, 8) for hour in range(3)})
     rewrite(folder, normal, changed, hours)
-    with Daemon(data_dir=folder) as daemon:
+    before = copy_of(folder)
+    own_receiver = ("--set", "continuous.private_webhooks=yes", "--set", "continuous.open_webhooks=yes")
+    with Daemon(*own_receiver, data_dir=folder) as daemon:
         def check_hour(end):
             at = datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             answer = daemon.request("POST", FAMILY_B + "/findings/check", {"service": normal, "at": at})
@@ -241,7 +292,66 @@ def unlike_other_days():
         check(all(word in listed for word in ("open", normal, "history", "regressed", "slow_way")), listed)
         shown_to_people(daemon, normal, now)
     receiver.shutdown()
+    in_other_formats(before, normal, now)
+    shutil.rmtree(before)
     shutil.rmtree(folder)
+
+
+def check_alerts(items, address):
+    """Alertmanager shows the findings."""
+    alerts = wait_until(lambda: len(found := alerts_of(address)) == len(items) and found, 60, "all alerts")
+    for item in items:
+        alert = next(a for a in alerts if a["labels"]["finding"] == item["id"])
+        check(alert["status"]["state"] == "active" and alert["annotations"]["summary"] == item["comparison"]["summary"], alert)
+        check((alert["labels"]["alertname"], alert["labels"]["service"], alert["labels"]["profile_type"]) ==
+              ("ProfdFinding", item["service"], item["profileType"]), alert)
+        check(alert["startsAt"][:19] == item["at"][:19], alert)
+
+
+def check_events(items, receiver):
+    """Events follow the specification of CloudEvents."""
+    wait_until(lambda: len(receiver.taken) == len(items), 60, "all events")
+    for path, media, event in receiver.taken:
+        check((path, media) == ("/events", "application/cloudevents+json"), (path, media))
+        check(event["data"] in items and event["id"] == event["data"]["id"] + "-opened", event)
+        check((event["specversion"], event["type"], event["datacontenttype"], event["subject"], event["time"]) ==
+              ("1.0", "profd.finding.opened", "application/json", event["data"]["service"], event["data"]["at"]), event)
+        check(event["source"] == "/profd/" + socket.gethostname(), event)
+
+
+def told_in(folder, service, now, watch):
+    """The findings of three hours in a copy of @folder, told as @watch says; the daemon runs on."""
+    @contextlib.contextmanager
+    def told():
+        copy = copy_of(folder)
+        with Daemon("--set", "continuous.private_webhooks=yes", "--set", "continuous.open_webhooks=yes",
+                    data_dir=copy) as daemon:
+            setting = put(daemon, service, watch={"against": "history", **watch})
+            check(setting["watch"]["format"] == watch["format"], setting)
+            minutes_only(daemon, service, now - 2 * HOUR)  # and its functions have names from now on
+
+            for end in (now - 2 * HOUR, now - HOUR, now):
+                at = datetime.datetime.fromtimestamp(end, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+                answer = daemon.request("POST", FAMILY_B + "/findings/check", {"service": service, "at": at})
+                check(answer.status == 200 and answer.json()["checked"] == 1, answer)
+            items = daemon.get(f"{FAMILY_B}/findings?service={service}").json()["items"]
+            check(items, "nothing was found in the copied hours")
+            yield items
+        shutil.rmtree(copy)
+
+    return told()
+
+
+def in_other_formats(folder, service, now):
+    receiver = http.server.ThreadingHTTPServer(("127.0.0.1", 0), AnyAnswer)
+    receiver.taken = []
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    with alertmanager() as address, told_in(folder, service, now, {"webhook": address, "format": "alertmanager"}) as items:
+        check_alerts(items, address)
+    with told_in(folder, service, now, {"webhook": f"http://127.0.0.1:{receiver.server_port}/events",
+                                        "format": "cloudevents"}) as items:
+        check_events(items, receiver)
+    receiver.shutdown()
 
 
 def another_build():

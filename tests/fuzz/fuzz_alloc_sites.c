@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Any bytes as the code of an allocator's functions: the site lies within them and its registers exist. And
- * any words as a chunk of a heap. */
+/* Any bytes as the code of an allocator's functions: the site lies within them and its registers
+ * exist. And any words as a chunk of a heap. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/collect/alloc_headers.h"
-#include "agent/collect/alloc_probes.h"
+#include "agent/collect/alloc/alloc_headers.h"
+#include "agent/collect/alloc/alloc_probes.h"
 #include "symbolize/alloc_sites.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is either a whole ELF file, or the contents of .eh_frame (first byte even) or .debug_frame (odd) in
- * a small file with 1 MiB of text just before it. Property: an image that is built is valid, its
- * look-ups agree with a linear scan of its rows, and its sums stay inside the text. */
+/* Input is either a whole ELF file, or the contents of .eh_frame (first byte even) or .debug_frame
+ * (odd) in a small file with 1 MiB of text just before it. Property: an image that is built is
+ * valid, its look-ups agree with a linear scan of its rows, and its sums stay inside the text. */
 #include <elf.h>
 #include <libelf.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The bytes of a journal's file: frames that are found lie in them, follow one another, and are what journal_add_frame() makes of what they
- * say. */
+/* The bytes of a journal's file: frames that are found lie in them, follow one another, and are
+ * what journal_add_frame() makes of what they say. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,9 @@ static void check_again(const struct journal_op *op)
 	journal_add_frame(&again, op);
 	if (again.error)
 		return;
-	if (journal_next_frame(again.data, again.len, 0, &found, &end, &skipped) != 1 || skipped || end != again.len ||
-	    found.len != op->len || found.number != op->number || found.table != op->table || found.partition != op->partition ||
+	if (journal_next_frame(again.data, again.len, 0, &found, &end, &skipped) != 1 || skipped ||
+	    end != again.len || found.len != op->len || found.number != op->number ||
+	    found.table != op->table || found.partition != op->partition ||
 	    (op->len && memcmp(found.data, op->data, op->len) != 0))
 		abort();
 }
@@ -34,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(copy, data, size);
 	while (journal_next_frame(copy, size, at, &op, &end, &skipped)) {
-		if (end > size || end <= at || (const uint8_t *)op.data < copy + at || (const uint8_t *)op.data + op.len > copy + end)
+		if (end > size || end <= at || (const uint8_t *)op.data < copy + at ||
+		    (const uint8_t *)op.data + op.len > copy + end)
 			abort();
 		check_again(&op);
 		at = end;

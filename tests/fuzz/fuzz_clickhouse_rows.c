@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A server's answers: whatever they are, rows end inside them, texts are texts and blobs lie in the answer. The first byte says which
- * question they answer. */
+/* A server's answers: whatever they are, rows end inside them, texts are texts and blobs lie in the
+ * answer. The first byte says which question they answer. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,8 @@ static int read_numbers(struct bytes *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static int (*const readers[])(struct bytes *) = { read_record, read_chunk, read_history, read_day, read_numbers };
+	static int (*const readers[])(struct bytes *) = { read_record, read_chunk, read_history,
+							  read_day, read_numbers };
 	cleanup_free uint8_t *copy = NULL;
 	struct bytes in;
 	size_t left;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Configuration files: any text is taken or refused with a sentence, and what is taken lies in its ranges. */
+/* Configuration files: any text is taken or refused with a sentence, and what is taken lies in its
+ * ranges. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input: which questions of the program's debug information a second file answers (bits: 1 package, 2 split unit,
- * 4 supplementary file), u32 length of the program, the program, the second file. Property: index_check.h. */
+/* Input: which questions of the program's debug information a second file answers (bits: 1 package,
+ * 2 split unit, 4 supplementary file), u32 length of the program, the program, the second file.
+ * Property: index_check.h. */
 #include <errno.h>
 #include <stdint.h>
 
@@ -54,8 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	second.bytes = in.at;
 	(void)elf_version(EV_CURRENT);
 	elf = elf_memory(copy, len);
-	if (elf && symbol_index_build_files(&(struct symbol_index_files){ .elf = elf, .finder = &second.finder },
-					    &index) == 0)
+	if (elf && symbol_index_build_files(
+			   &(struct symbol_index_files){ .elf = elf, .finder = &second.finder },
+			   &index) == 0)
 		index_check(index, 0x3000);
 	(void)elf_end(elf);
 	return 0;

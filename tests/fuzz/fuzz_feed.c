@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first byte chooses: a feed record of that kind, a perf record, or a recording. Properties: strings
- * that are encoded again give the same bytes, mappings are ranges, moving a record's stamps forth and back
- * changes nothing. */
+/* The first byte chooses: a feed record of that kind, a perf record, or a recording. Properties:
+ * strings that are encoded again give the same bytes, mappings are ranges, moving a record's stamps
+ * forth and back changes nothing. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/io.h"
-#include "agent/collect/feed_file.h"
-#include "agent/collect/mmap_records.h"
-#include "agent/collect/replay.h"
+#include "agent/collect/feed/feed_file.h"
+#include "agent/collect/kernel/mmap_records.h"
+#include "agent/collect/feed/replay.h"
 #include "agent/wire/feed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a pclntab, then (from the last quarter on) inline trees; the first byte chooses one of the three
- * layouts. It is put into a small Go program: text, the table in a section of its own, and a moduledata
- * that fits whatever the header says. Property: the names that are built pass the check of stored images. */
+/* Input is a pclntab, then (from the last quarter on) inline trees; the first byte chooses one of
+ * the three layouts. It is put into a small Go program: text, the table in a section of its own,
+ * and a moduledata that fits whatever the header says. Property: the names that are built pass the
+ * check of stored images. */
 #include <elf.h>
 #include <libelf.h>
 #include <stddef.h>

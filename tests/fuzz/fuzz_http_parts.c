@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stranger can send: the first byte chooses between a query string, a JSON body, an Accept header and a
- * percent-encoded path segment. Properties: what the checker accepts parses and prints back to something it
- * accepts; decoded text is valid UTF-8 without control bytes; a chosen format exists. */
+/* Parsers of HTTP requests. The first byte chooses between a query string, a JSON body, an Accept
+ * header and a percent-encoded path segment. Properties: JSON that the checker accepts parses and
+ * prints back to accepted JSON; decoded text is valid UTF-8 without control bytes; a chosen format
+ * exists. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/base/parse.h"
-#include "api/json_in.h"
-#include "api/negotiate.h"
-#include "api/query.h"
+#include "api/http/json_in.h"
+#include "api/render/negotiate.h"
+#include "api/http/query.h"
 
 #define INPUT_MAX 65536u
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a stored image, or (first byte odd) changes to a sound one: offset and byte, three bytes each.
- * Property: an image is refused, or all its answers lie inside it. */
+/* Input is a stored image, or (first byte odd) changes to a sound one: offset and byte, three bytes
+ * each. Property: an image is refused, or all its answers lie inside it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tokens: the first byte chooses between any text, which must never pass, and a header and claims (two lines) that
- * get a true signature, so that what lies behind it is reached. Passing claims are what RFC 7519 asks for. */
+/* Tokens: the first byte chooses between any text, which must never pass, and a header and claims
+ * (two lines) that get a true signature, so that what lies behind it is reached. Passing claims are
+ * what RFC 7519 asks for. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/jwt.h"
-#include "api/secret.h"
+#include "api/auth/jwt.h"
+#include "api/auth/secret.h"
 
 #define SECRET	"0123456789abcdef0123456789abcdef"
 #define NOW_S	1768464000u

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is the text of /proc/kallsyms. Property: what is parsed gives an image in which every symbol is
- * found somewhere, and nothing is found below the lowest. */
+/* Input is the text of /proc/kallsyms. Property: what is parsed gives an image in which every
+ * symbol is found somewhere, and nothing is found below the lowest. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stored blobs: what was packed comes back, what was changed by one byte does not come back as something else, and any
- * other bytes are refused or are what they say. */
+/* Stored blobs: what was packed comes back, what was changed by one byte does not come back as
+ * something else, and any other bytes are refused or are what they say. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (packed_open(NULL, packed, packed_len, &again, &len) < 0 || len != size ||
 	    memcmp(again, data, size) != 0)
 		abort();
-	if (packed_open_part(NULL, packed, packed_len, half, &size, &part, &len) < 0 || len < size / 2 || len > size ||
-	    memcmp(part, data, len) != 0)
+	if (packed_open_part(NULL, packed, packed_len, half, &size, &part, &len) < 0 ||
+	    len < size / 2 || len > size || memcmp(part, data, len) != 0)
 		abort();
 	((uint8_t *)packed)[(data[0] | data[1] << 8) % packed_len] ^= (uint8_t)(data[2] | 1);
 	if (packed_open(NULL, packed, packed_len, &other, &len) == 0 &&

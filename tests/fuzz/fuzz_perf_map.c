@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a perf map (first byte even) or a jitdump file (odd). Property: read as it grows, in two steps,
- * it names the same code as read at once. */
+/* Input is a perf map (first byte even) or a jitdump file (odd). Property: read as it grows, in two
+ * steps, it names the same code as read at once. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

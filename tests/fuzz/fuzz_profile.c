@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/profile/compare.h"
-#include "agent/profile/flame_diff.h"
-#include "agent/profile/goroutine_analysis.h"
+#include "agent/profile/compare/compare.h"
+#include "agent/profile/compare/flame_diff.h"
+#include "agent/profile/goroutine/goroutine_analysis.h"
 #include "agent/profile/heatmap.h"
-#include "agent/profile/profile_diff.h"
+#include "agent/profile/profile_fold.h"
+#include "agent/profile/goroutine/profile_diff.h"
 #include "tests/fuzz/profile_of_bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -39,7 +40,7 @@ static void check_sums(const struct profile *p)
 static void check_operations(struct profile *p, struct profile *q)
 {
 	struct profile_filter group = { .group_by = "tid" };
-	cleanup(profile) struct profile *merged = NULL, *grouped = NULL;
+	cleanup(profile) struct profile *merged = NULL, *grouped = NULL, *folded = NULL;
 	cleanup_goroutine_analysis struct goroutine_analysis analysis = { 0 };
 	cleanup_flame_diff struct flame_diff flames = { 0 };
 	struct compare_side sides[2] = { { .profile = p, .runqueue_share = -1 },
@@ -47,10 +48,14 @@ static void check_operations(struct profile *p, struct profile *q)
 	unsigned k = profile_value_index(p);
 	int64_t twice = profile_type_info(p->meta.type)->rate ? 2 : 1; /* of a level it is the mean */
 
-	if (profile_merge((struct profile *[]){ p, p }, 2, &merged) < 0 || merged->totals[k] != twice * p->totals[k])
+	if (profile_merge((struct profile *[]){ p, p }, 2, &merged) < 0 ||
+	    merged->totals[k] != twice * p->totals[k])
 		abort();
 	if (profile_select(p, &group, &grouped) < 0 || grouped->totals[k] != p->totals[k])
 		abort();
+	if (profile_fold(p, &folded) < 0 || folded->totals[k] != p->totals[k])
+		abort();
+	check_sums(folded);
 	check_sums(merged);
 	(void)!goroutine_analysis_init(&analysis, p, &(struct goroutine_options){ 0 });
 	if (flame_diff_init(&flames, p, merged, 5) < 0 || flames.total[0] != p->totals[k])

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers of receivers: any bytes are read without harm, and the text for the log stays printable. */
+/* Answers of receivers: any bytes are read without harm, and the text for the log stays printable.
+ */
 #include <ctype.h>
 #include <stdlib.h>
 
-#include "api/push_http.h"
+#include "api/push/push_http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the reader takes from targets and the server from the reader. The first byte chooses: text
- * of /proc/PID/maps, a function table in memory, an answer's chunk, or a thread's system-call text.
+/* Parsers of the reader, and the server's parser of its answers. The first byte chooses: text of
+ * /proc/PID/maps, a function table in memory, a chunk of an answer, or a thread's system-call text.
  * Properties: mappings are ascending and disjoint and are found; names end; values are settled
  * within bounds. */
 #include <assert.h>
@@ -63,6 +63,12 @@ static void fuzz_table(struct input *in)
 	table.text_va = table.min_va = 0x1000;
 	table.gofunc_va = TABLE_VA;
 	table.max_va = 0x2000;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct go_func func;
+
+		if (go_table_at(&table, i, &func) == 0)
+			assert(i < table.func_count && func.pcdata_count <= 64);
+	}
 	for (uint64_t pc = 0x0ff8; pc < 0x2008; pc += 41) {
 		char name[GO_NAME_MAX + 1];
 		struct go_func func;

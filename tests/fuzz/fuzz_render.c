@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every output format of any profile: what is JSON parses, what is a protocol buffer is well formed to its last byte and
- * its samples sum to the profile's total, and nothing is written beyond the bound of the buffer. */
+/* Every output format of any profile: what is JSON parses, what is a protocol buffer is well formed
+ * to its last byte and its samples sum to the profile's total, and nothing is written beyond the
+ * bound of the buffer. */
 #include <errno.h>
 #include <string.h>
 #include <zlib.h>
@@ -94,7 +95,8 @@ static void check_pprof(const struct profile *p, const struct buf *out)
 	(void)inflateEnd(&z);
 }
 
-/* Every message inside is walked by its lengths; which fields are messages is known by their numbers. */
+/* Every message inside is walked by its lengths; which fields are messages is known by their
+ * numbers. */
 static void check_otlp(const struct buf *out)
 {
 	struct wire w = { (uint8_t *)out->data, (uint8_t *)out->data + out->len }, part, inner;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first byte chooses a chunk kind (store.h), a window, an hour, single samples, or a session's record; the rest is its
- * bytes, as a damaged disk might give them. Properties: what a sink is given lies inside its
- * bounds, a recording takes any sequence of chunks and still becomes a profile. */
+/* The first byte chooses a chunk kind (store.h), a window, an hour, single samples, or a session's
+ * record; the rest is its bytes, as a damaged disk might give them. Properties: what a sink is
+ * given lies inside its bounds, a recording takes any sequence of chunks and still becomes a
+ * profile. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/profile/quality.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/recording.h"
 #include "agent/recording/session_chunks.h"
 #include "agent/recording/settled.h"
-#include "agent/session/session_record.h"
-#include "agent/session/window_functions.h"
+#include "agent/session/records/session_record.h"
+#include "agent/session/continuous/window_functions.h"
 
 #define KIND_RECORD  8
 #define KIND_WINDOW  9
@@ -82,7 +84,8 @@ static void build(const struct recording *recording, enum profile_type type)
 
 static int on_single(void *ctx, const struct chunk_event *event)
 {
-	check(recording_add_event(ctx, event, event->time_ns - event->time_ns % (60 * NS_PER_S), 0.5) == 0);
+	check(recording_add_event(ctx, event, event->time_ns - event->time_ns % (60 * NS_PER_S),
+				  0.5) == 0);
 	return 0;
 }
 
@@ -91,7 +94,7 @@ static int on_detail(void *ctx, const struct chunk_detail *detail)
 	return chunk_decode_detail(detail, on_single, ctx);
 }
 
-/* What can be added can be written, and that can be read. */
+/* Every chunk that settled_add() accepts can be encoded, and the result can be decoded. */
 static void settle(int kind, const uint8_t *data, size_t size)
 {
 	cleanup(settled) struct settled *settled = settled_create();
@@ -123,7 +126,8 @@ static void sum_functions(int kind, const uint8_t *data, size_t size)
 {
 	cleanup(recording) struct recording *recording = recording_create();
 	const struct profile_meta meta = { .type = PROFILE_CPU };
-	cleanup(window_functions) struct window_functions *functions = window_functions_create(&meta, NULL);
+	cleanup(window_functions) struct window_functions *functions =
+		window_functions_create(&meta, NULL);
 	cleanup_free struct profile_function_row *rows = NULL;
 	cleanup(profile) struct profile *profile = NULL;
 	int64_t value = 0;
@@ -134,7 +138,8 @@ static void sum_functions(int kind, const uint8_t *data, size_t size)
 	recording_add_up(recording);
 	add_sums(recording);
 	window_functions_begin(functions, recording);
-	if (window_functions_dictionary(functions, kind, data, size) < 0 || window_functions_end(functions) < 0 ||
+	if (window_functions_dictionary(functions, kind, data, size) < 0 ||
+	    window_functions_end(functions) < 0 ||
 	    window_functions_finish(functions, &profile, &rows, &count) < 0)
 		return;
 	for (size_t i = 0; i < count; i++)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a whole ELF file (first byte 0), or the contents of the sections below, each with its length
- * before it, wrapped into a file with 1 MiB of text that is not there. Property: index_check.h. */
+/* Input is a whole ELF file (first byte 0), or the contents of the sections below, each with its
+ * length before it, wrapped into a file with 1 MiB of text that is not there. Property:
+ * index_check.h. */
 #include <elf.h>
 #include <libelf.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Input is a block of an archive that somebody asks to restore. Property: what is accepted has a name that
- * ends, and is written back as a header that is read as the same entry. */
+/* Input is a block of an archive that somebody asks to restore. Property: what is accepted has a
+ * name that ends, and is written back as a header that is read as the same entry. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

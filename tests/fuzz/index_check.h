@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the fuzz targets that build symbol indexes: what is built passes the check of stored images, and every look-up
- * answers with strings inside it. */
+/* For the fuzz targets that build symbol indexes: what is built passes the check of stored images,
+ * and every look-up answers with strings inside it. */
 #ifndef PROFD_TESTS_INDEX_CHECK_H
 #define PROFD_TESTS_INDEX_CHECK_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A profile made by the builder and the stack resolver from arbitrary bytes: stacks of any frame words, any attributes,
- * values and times. For targets that look at profiles. */
+/* A profile made by the builder and the stack resolver from arbitrary bytes: stacks of any frame
+ * words, any attributes, values and times. For targets that look at profiles. */
 #ifndef TESTS_FUZZ_PROFILE_OF_BYTES_H
 #define TESTS_FUZZ_PROFILE_OF_BYTES_H
 
@@ -20,6 +20,10 @@ static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 		return false;
 	*ret = (struct stack_module){ module, paths[module % 4], (const uint8_t *)"id", module % 3,
 				      (uint8_t)(module % 6) };
+	if (module % 11 == 10) {
+		ret->path = "[python]";
+		ret->kind = FEED_MODULE_SCRIPT;
+	}
 	return true;
 }
 

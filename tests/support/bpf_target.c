@@ -23,7 +23,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
-#include "agent/collect/proc_maps.h"
+#include "agent/collect/proc/proc_maps.h"
 #include "symbolize/cfi_rows.h"
 
 #define GROW(array, count)                                                                         \
@@ -137,6 +137,16 @@ void bpf_target_stop(pid_t pid)
 {
 	(void)kill(pid, SIGKILL);
 	(void)waitpid(pid, NULL, 0);
+}
+
+uint64_t bpf_target_stolen_ns(void)
+{
+	unsigned long long ticks = 0;
+	char text[512];
+
+	assert_true(io_read_small(AT_FDCWD, "/proc/stat", text, sizeof(text)) > 0);
+	assert_int_equal(sscanf(text, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &ticks), 1);
+	return ticks * NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
 uint64_t bpf_target_start_boottime_ns(pid_t pid)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the tests of the kernel side: compiles a C program, runs it, publishes its mappings and
- * unwind tables as the collector would, and names the frames of its stacks. */
+/* Support for tests of the kernel side. It compiles a C program, runs it, publishes its mappings
+ * and unwind tables as the collector would, and names the frames of its stacks. */
 #ifndef PROFD_TESTS_BPF_TARGET_H
 #define PROFD_TESTS_BPF_TARGET_H
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "agent/collect/bpf_agent.h"
+#include "agent/collect/kernel/bpf_agent.h"
 
 /* Prints the reason and returns true if this machine cannot run the tests. */
 bool bpf_target_skip(void);
@@ -28,6 +28,10 @@ pid_t bpf_target_start(const char *path, const char *argument);
 void bpf_target_stop(pid_t pid);
 uint64_t bpf_target_start_boottime_ns(pid_t pid); /* from /proc, whole clock ticks */
 
+/* Time of all CPUs that a hypervisor has taken since boot. A thread's CPU time leaves it out, but
+ * the clock that samples the thread runs on: samples beyond the CPU time are right up to this. */
+uint64_t bpf_target_stolen_ns(void);
+
 enum publish {
 	PUBLISH_MAPPINGS = 1, /* and PROF_WANT_MAPPED */
 	PUBLISH_FILES = 2,
@@ -46,7 +50,7 @@ void bpf_target_kill_events(void);
  * or has none, valid until the next call. */
 const char *bpf_target_function(const char *path, uint64_t frame);
 
-/* What an agent delivered, stacks joined with samples. */
+/* One sample that an agent delivered, joined with its stacks. */
 struct bpf_record {
 	struct prof_sample_event sample;
 	const struct prof_stack_event *user; /* NULL: none, or never delivered */

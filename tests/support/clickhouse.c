@@ -22,7 +22,9 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 
-#define SERVER	   "/usr/sbin/clickhouse-server"
+#define DEBIANS	   "/usr/sbin/clickhouse-server"
+#define CURRENT	   "tests/support/clickhouse_current.py"
+#define PYTHON	   "build/clickhouse-current/bin/python3" /* with chdb-core: tools/packages.sh */
 #define START_NS   (60 * NS_PER_S)
 #define ADDRESS	   "127.0.0.1"
 
@@ -32,6 +34,8 @@ static struct {
 	pid_t owner, pid; /* pid 0: it does not run */
 	unsigned databases;
 	char url[96];
+	char profile[768]; /* settings of the users' profile, as XML */
+	enum clickhouse_engine engine;
 } server;
 
 /* Taken by nobody a moment ago. */
@@ -63,18 +67,29 @@ static void write_config(void)
 	cleanup_buf struct buf text = { 0 };
 
 	buf_printf(&text,
-		   "<yandex><logger><level>error</level><console>1</console></logger><http_port>%u</http_port><tcp_port>%u</tcp_port>"
-		   "<listen_host>" ADDRESS "</listen_host><path>%s/data/</path><tmp_path>%s/tmp/</tmp_path>"
-		   "<users_config>%s/users.xml</users_config><default_profile>default</default_profile>"
-		   "<default_database>default</default_database><mark_cache_size>67108864</mark_cache_size>"
+		   "<yandex><logger><level>error</level><console>1</console></"
+		   "logger><http_port>%u</http_port><tcp_port>%u</tcp_port>"
+		   "<listen_host>" ADDRESS
+		   "</listen_host><path>%s/data/</path><tmp_path>%s/tmp/</tmp_path>"
+		   "<users_config>%s/users.xml</users_config><default_profile>default</"
+		   "default_profile>"
+		   "<default_database>default</default_database><mark_cache_size>67108864</"
+		   "mark_cache_size>"
 		   "<max_concurrent_queries>100</max_concurrent_queries></yandex>",
 		   server.ports[0], server.ports[1], server.dir, server.dir, server.dir);
 	write_file("config.xml", text.data);
-	write_file("users.xml",
-		   "<yandex><profiles><default><max_memory_usage>1000000000</max_memory_usage></default></profiles><users>"
-		   "<default><password></password><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota></default>"
-		   "<prof><password>p@ss:w/rd</password><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota>"
+	text.len = 0;
+	buf_printf(&text,
+		   "<yandex><profiles><default><max_memory_usage>1000000000</max_memory_usage>%s</"
+		   "default></profiles><users>",
+		   server.profile);
+	buf_add_str(&text,
+		   "<default><password></password><networks><ip>::/0</ip></"
+		   "networks><profile>default</profile><quota>default</quota></default>"
+		   "<prof><password>p@ss:w/rd</password><networks><ip>::/0</ip></"
+		   "networks><profile>default</profile><quota>default</quota>"
 		   "</prof></users><quotas><default></default></quotas></yandex>");
+	write_file("users.xml", text.data);
 }
 
 static void leave_nothing(void)
@@ -91,7 +106,8 @@ static void leave_nothing(void)
 
 static void make_folder(void)
 {
-	strcpy(server.dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-ch-XXXXXX" : "/tmp/profd-ch-XXXXXX");
+	strcpy(server.dir,
+	       access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-ch-XXXXXX" : "/tmp/profd-ch-XXXXXX");
 	assert_non_null(mkdtemp(server.dir));
 	server.owner = getpid();
 	for (size_t i = 0; i < 2; i++)
@@ -114,16 +130,30 @@ static void run_server(pid_t parent)
 	(void)dup2(fd, 1);
 	(void)dup2(fd, 2);
 	io_close_others(1, 2);
-	(void)execl(SERVER, SERVER, config, (char *)NULL);
+	if (server.engine == CLICKHOUSE_DEBIANS)
+		(void)execl(DEBIANS, DEBIANS, config, (char *)NULL);
+	else
+		(void)execl(PYTHON, PYTHON, CURRENT, config, (char *)NULL);
 	_exit(127);
 }
 
 static bool answers(void)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)server.ports[0]) };
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons((uint16_t)server.ports[0]) };
 	cleanup_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	return connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
+}
+
+static void not_started(void)
+{
+	char command[64];
+
+	(void)snprintf(command, sizeof(command), "tail -n 20 '%s/log'", server.dir);
+	(void)!system(command);
+	fail_msg("ClickHouse did not start");
 }
 
 void clickhouse_start(void)
@@ -132,8 +162,10 @@ void clickhouse_start(void)
 	pid_t self = getpid();
 	int status;
 
-	if (access(SERVER, X_OK) != 0)
-		fail_msg("%s is missing: apt-get install clickhouse-server", SERVER);
+	if (access(DEBIANS, X_OK) != 0)
+		fail_msg("%s is missing: apt-get install clickhouse-server", DEBIANS);
+	if (access(PYTHON, X_OK) != 0)
+		fail_msg("%s is missing: sh -c '. tools/packages.sh; current_clickhouse'", PYTHON);
 	if (!server.dir[0])
 		make_folder();
 	if (server.pid)
@@ -144,7 +176,7 @@ void clickhouse_start(void)
 		run_server(self);
 	while (!answers()) {
 		if (waitpid(server.pid, &status, WNOHANG) == server.pid || clock_monotonic_ns() > until)
-			fail_msg("clickhouse-server did not start: see %s/log", server.dir);
+			not_started();
 		clock_sleep_ns(10 * NS_PER_MS);
 	}
 }
@@ -158,6 +190,22 @@ void clickhouse_kill(void)
 	(void)kill(server.pid, SIGKILL);
 	(void)waitpid(server.pid, &status, 0);
 	server.pid = 0;
+}
+
+void clickhouse_use(enum clickhouse_engine engine)
+{
+	leave_nothing();
+	server.dir[0] = '\0';
+	server.engine = engine;
+	server.profile[0] = '\0';
+}
+
+void clickhouse_set_profile(const char *settings)
+{
+	clickhouse_kill();
+	(void)snprintf(server.profile, sizeof(server.profile), "%s", settings);
+	if (server.dir[0])
+		write_config();
 }
 
 void clickhouse_freeze(void)
@@ -178,7 +226,8 @@ unsigned clickhouse_port(void)
 const char *clickhouse_fresh_url(void)
 {
 	clickhouse_start();
-	(void)snprintf(server.url, sizeof(server.url), "clickhouse://" ADDRESS ":%u/t%u", server.ports[0], ++server.databases);
+	(void)snprintf(server.url, sizeof(server.url), "clickhouse://" ADDRESS ":%u/t%u",
+		       server.ports[0], ++server.databases);
 	return server.url;
 }
 

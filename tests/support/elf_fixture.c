@@ -134,8 +134,8 @@ void fixture_close(struct fixture_elf *file)
 }
 
 /* @ctx: the file's name, beside which a package would lie. */
-static int find_in_folder(void *ctx, enum control_debug_kind kind, const char *name, const uint8_t *build_id,
-			  uint8_t build_id_len, struct elf_file **ret)
+static int find_in_folder(void *ctx, enum control_debug_kind kind, const char *name,
+			  const uint8_t *build_id, uint8_t build_id_len, struct elf_file **ret)
 {
 	const char *last = strrchr(name, '/');
 	char package[256], path[512];

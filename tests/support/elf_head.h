@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Head of an ELF64 little-endian file for x86-64, for tests that put such a file together themselves. */
+/* Head of an ELF64 little-endian file for x86-64, for tests that put such a file together
+ * themselves. */
 #ifndef PROFD_TESTS_SUPPORT_ELF_HEAD_H
 #define PROFD_TESTS_SUPPORT_ELF_HEAD_H
 
 #include <elf.h>
 #include <stdint.h>
 
-/* Where the two tables of headers stand in the file (bytes) and how many entries they have; the names of the
- * sections are in section @names. */
+/* Places of the two tables of headers in the file (bytes) and their numbers of entries. The names
+ * of the sections are in section @names. */
 struct elf_tables {
 	uint64_t phdrs_fo, shdrs_fo;
 	uint16_t phdrs, shdrs, names;

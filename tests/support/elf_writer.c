@@ -13,7 +13,8 @@ static uint64_t align_up(uint64_t value, uint64_t to)
 	return (value + to - 1) / to * to;
 }
 
-void elf_writer_section(struct elf_writer *writer, const char *name, uint64_t ev, const void *data, size_t len)
+void elf_writer_section(struct elf_writer *writer, const char *name, uint64_t ev, const void *data,
+			size_t len)
 {
 	if (writer->section_count == ELF_WRITER_SECTIONS_MAX)
 		abort();
@@ -109,7 +110,7 @@ Elf *elf_writer_open(uint8_t *file, size_t len)
 	return elf;
 }
 
-/* ---- call frame information ---------------------------------------------------------------------- */
+/* ---- call frame information ------------------------------------------------------------------ */
 
 static int hex_digit(char c)
 {
@@ -195,8 +196,8 @@ static void add_pointer(struct buf *body, uint8_t encoding, uint64_t value)
 		buf_add(body, &value, 8);
 }
 
-void cfi_writer_fde(struct cfi_writer *w, size_t cie, uint8_t encoding, uint64_t pc_ev, uint64_t size_bytes,
-		    const char *insns)
+void cfi_writer_fde(struct cfi_writer *w, size_t cie, uint8_t encoding, uint64_t pc_ev,
+		    uint64_t size_bytes, const char *insns)
 {
 	cleanup_buf struct buf body = { 0 };
 	size_t body_at = w->out.len + (w->wide ? 12 : 4);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small ELF64 files made in memory for tests: one executable segment, sections with any contents, and call
- * frame information written entry by entry. Running out of memory fails the test. */
+/* Small ELF64 files made in memory for tests: one executable segment, sections with any contents,
+ * and call frame information written entry by entry. Running out of memory fails the test. */
 #ifndef PROFD_TESTS_SUPPORT_ELF_WRITER_H
 #define PROFD_TESTS_SUPPORT_ELF_WRITER_H
 
@@ -43,7 +43,7 @@ uint8_t *elf_writer_finish(struct elf_writer *writer, size_t *ret_len);
 /* The same opened by libelf over the caller's bytes (which must outlive it). */
 Elf *elf_writer_open(uint8_t *file, size_t len);
 
-/* ---- call frame information ---------------------------------------------------------------------- */
+/* ---- call frame information ------------------------------------------------------------------ */
 
 struct cfi_writer {
 	struct buf out; /* a section */

@@ -120,7 +120,8 @@ static void answer_sweep(struct fake_feed *feed)
 		live[i].source = feed->sweeps;
 		fake_feed_any_sample(feed, &live[i]);
 	}
-	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = clock_monotonic_ns(), .what = FEED_ALLOC_SWEPT });
+	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = clock_monotonic_ns(),
+						    .what = FEED_ALLOC_SWEPT });
 }
 
 static void add_string(uint8_t *out, size_t *at, const char *text)
@@ -273,7 +274,8 @@ void fake_feed_connect(struct fake_feed *feed, struct sessions *sessions)
 	struct control_status status = { .head = { .kind = CONTROL_STATUS },
 					 .listed = 1,
 					 .features_found = ~0u,
-					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO | PROF_WANT_LOCKS |
+					 .types = PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_IO |
+						  PROF_WANT_LOCKS | PROF_WANT_FAULTS |
 						  (feed->probes ? PROF_WANT_ALLOC | PROF_WANT_LIVE : 0) };
 	int collector[2], symbolizer[2], rc;
 
@@ -360,8 +362,8 @@ void fake_feed_module(struct fake_feed *feed, uint32_t module, uint64_t key, con
 
 void fake_feed_proc(struct fake_feed *feed, const struct fake_proc *proc)
 {
-	const char *texts[6] = { proc->comm,   proc->exe,	  "",
-				 proc->cgroup, proc->environment, proc->ports };
+	const char *texts[] = { proc->comm,	   proc->exe,	"", proc->cgroup,
+				proc->environment, proc->ports, proc->program };
 	struct feed_proc record = { .start_boottime_ns = proc->tgid * 1000ull,
 				    .seen_monotonic_ns = clock_monotonic_ns(),
 				    .proc = proc->proc,
@@ -372,7 +374,7 @@ void fake_feed_proc(struct fake_feed *feed, const struct fake_proc *proc)
 	uint8_t tail[2048];
 	size_t at = 0;
 
-	for (int i = 0; i < 6; i++)
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
 		feed_encode_string(tail, sizeof(tail), &at, texts[i] ? texts[i] : "",
 				   texts[i] ? strlen(texts[i]) : 0);
 	if (proc->family) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ends of the session layer, by hand: a real ring that a test writes records into, a
- * collector that answers CONTROL_DEMAND with FEED_DEMAND, CONTROL_WANT with the records it has and CONTROL_SWEEP with what it
- * was told is in use, a symbolizer with made-up names ("f_<offset in hex>", and "inlined_…" inside it where the offset
- * is odd). Both answer on a thread of their own. */
+/* The other ends of the session layer. A test writes records into a real ring. A collector answers
+ * CONTROL_DEMAND with FEED_DEMAND, CONTROL_WANT with its records, and CONTROL_SWEEP with the blocks
+ * in use that the test has set. A symbolizer gives made-up names: "f_<offset in hex>", and
+ * "inlined_…" inside it where the offset is odd. Both answer on a thread of their own. */
 #ifndef TESTS_SUPPORT_FAKE_FEED_H
 #define TESTS_SUPPORT_FAKE_FEED_H
 
@@ -46,7 +46,8 @@ struct fake_feed {
 	struct control_families families; /* the last ones */
 	struct feed_sample live[FAKE_LIVE_MAX];
 	size_t live_count;
-	_Atomic uint64_t untold; /* samples that the ring had no room for: told at CONTROL_FLUSH, as soon as it has some */
+	_Atomic uint64_t untold; /* samples that the ring had no room for: told at CONTROL_FLUSH, as
+				    soon as it has some */
 	uint32_t sweeps; /* so far: the source of what is in use */
 };
 
@@ -63,12 +64,12 @@ void fake_feed_epoch(struct fake_feed *feed, uint64_t epoch);
 void fake_feed_clock(struct fake_feed *feed, uint64_t cpu_ns, uint64_t bpf_ns);
 /* As after somebody set the host's clock so far from where it is. */
 void fake_feed_set_clock(struct fake_feed *feed, int64_t step_ns);
-/* So far, of one kind of BPF program; goes before a clock. */
+/* Run time so far of one kind of BPF program; to be sent before a clock. */
 void fake_feed_costs(struct fake_feed *feed, unsigned program, uint64_t run_ns);
 void fake_feed_module(struct fake_feed *feed, uint32_t module, uint64_t key, const char *path);
 struct fake_proc {
 	uint32_t proc, tgid;
-	const char *comm, *exe, *cgroup, *environment, *ports;
+	const char *comm, *exe, *cgroup, *environment, *ports, *program;
 	uint32_t flags, generation;
 	uint64_t family; /* 0 = of none */
 };
@@ -89,7 +90,7 @@ void fake_feed_wait(struct fake_feed *feed, uint32_t proc, uint32_t tid, uint64_
 void fake_feed_any_sample(struct fake_feed *feed, const struct feed_sample *sample);
 /* About the allocations of a process. */
 void fake_feed_alloc(struct fake_feed *feed, const struct feed_alloc *alloc);
-/* What is in use, for the sweeps to come. */
+/* Adds a block in use, which the following sweeps report. */
 void fake_feed_live(struct fake_feed *feed, const struct feed_sample *sample);
 /* Fills the ring with what means nothing. */
 void fake_feed_fill(struct fake_feed *feed);

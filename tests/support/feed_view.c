@@ -215,11 +215,15 @@ static void on_record(struct feed_view *view, const struct ring_record *record)
 		view->sample_count++;
 		break;
 	case FEED_ALLOC:
-		assert_int_equal(feed_decode(record->data, record->len, &view->alloc, sizeof(view->alloc), &tail, &tail_len), 0);
+		assert_int_equal(feed_decode(record->data, record->len, &view->alloc,
+					     sizeof(view->alloc), &tail, &tail_len),
+				 0);
 		view->allocs++;
 		break;
 	case FEED_PROC_CPU:
-		assert_int_equal(feed_decode(record->data, record->len, &reading, sizeof(reading), &tail, &tail_len), 0);
+		assert_int_equal(feed_decode(record->data, record->len, &reading, sizeof(reading),
+					     &tail, &tail_len),
+				 0);
 		if (!reading.proc)
 			view->lives_told_ns = reading.time_ns;
 		break;
@@ -335,7 +339,8 @@ const struct view_proc *feed_view_await_exit(struct feed_view *view, pid_t pid)
 	return feed_view_tgid(view, (uint32_t)pid);
 }
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names -------------------------------------------------------------------------------------
+ */
 
 static struct symbol_index *names_index;
 static char names_path[256]; /* whose names they are */
@@ -365,7 +370,8 @@ const char *feed_view_function(const struct feed_view *view, uint64_t frame, con
 	return count ? names[count - 1].function : "";
 }
 
-bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path, const char *name)
+bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path,
+			    const char *name)
 {
 	const struct view_stack *stack = feed_view_stack(view, stack_id);
 

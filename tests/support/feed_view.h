@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's end of the feed for tests: reads a ring and keeps what it said in plain arrays. Every record
- * is decoded strictly; a malformed one, or one that refers to something never sent, fails the test. */
+/* The server's end of the feed for tests: reads a ring and keeps what it said in plain arrays.
+ * Every record is decoded strictly; a malformed one, or one that refers to something never sent,
+ * fails the test. */
 #ifndef PROFD_TESTS_FEED_VIEW_H
 #define PROFD_TESTS_FEED_VIEW_H
 
@@ -68,9 +69,10 @@ const struct view_proc *feed_view_tgid(const struct feed_view *view, uint32_t tg
 const struct view_proc *feed_view_await_exit(struct feed_view *view, pid_t pid);
 /* The function of the file at @path in which @frame lies, "" if in none. */
 const char *feed_view_function(const struct feed_view *view, uint64_t frame, const char *path);
-bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path, const char *name);
-/* Fails the test if a sample refers to a process never sent, or to a stack or a module that is not sent
- * within 20 s (their records may come after the samples that name them). */
+bool feed_view_has_function(const struct feed_view *view, uint64_t stack_id, const char *path,
+			    const char *name);
+/* Fails the test if a sample refers to a process never sent, or to a stack or a module that is not
+ * sent within 20 s. Their records may come after the samples that name them. */
 void feed_view_check(struct feed_view *view);
 
 #endif

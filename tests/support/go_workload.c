@@ -21,7 +21,7 @@
 
 #define END_LINE "<<<end>>>\n"
 
-/* Where `go` is: on the PATH or where its own installer puts it. */
+/* The path of `go`: on the PATH, or the place of its own installer. */
 static const char *go_command(void)
 {
 	static char found[PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds and runs the Go programs below tests/workloads/go and talks to them over their standard
- * input and output (see situations/main.go). Older compilers come from Go's module cache or proxy by
- * GOTOOLCHAIN, which compilers since 1.21 know. */
+ * input and output (see situations/main.go). Older compilers come from Go's module cache or proxy
+ * by GOTOOLCHAIN, which compilers since 1.21 know. */
 #ifndef PROFD_TESTS_GO_WORKLOAD_H
 #define PROFD_TESTS_GO_WORKLOAD_H
 

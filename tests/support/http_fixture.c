@@ -110,7 +110,8 @@ static void wait_for_services(struct http_fixture *f)
 
 void http_fixture_open(struct http_fixture *f)
 {
-	struct sessions_options options = { .flush_interval_ns = 100 * NS_PER_MS };
+	struct sessions_options options = { .flush_interval_ns = 100 * NS_PER_MS,
+					    .build_budget_ns = f->build_budget_ns };
 	struct err err = { 0 };
 
 	strcpy(f->dir, "/tmp/profd-http-XXXXXX");
@@ -164,7 +165,7 @@ void http_fixture_restart(struct http_fixture *f)
 	start_api(f);
 }
 
-/* ---- client ---------------------------------------------------------------------------------------- */
+/* ---- client ---------------------------------------------------------------------------------- */
 
 static struct http_reply read_reply(int fd, uint64_t begin_ns)
 {
@@ -318,7 +319,8 @@ void http_make_session(struct http_fixture *f, const char *tenant, char id[SESSI
 	http_make_session_of(f, tenant, "web", id);
 }
 
-void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service, char id[SESSION_ID_SIZE])
+void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service,
+			  char id[SESSION_ID_SIZE])
 {
 	struct session_request request = { .tenant = tenant, .service = service, .type = PROFILE_CPU,
 					   .duration_s = 60, .rate_hz = 99 };
@@ -336,8 +338,8 @@ void http_make_session_of(struct http_fixture *f, const char *tenant, const char
 		fail_msg("%s", err.text);
 	now_ns = clock_monotonic_ns();
 	for (int i = 0; i < 40; i++)
-		fake_feed_sample(&f->feed, i < 10 ? first : second, 100 + (i < 10 ? first : second), i < 10 ? 1 : 2,
-				 now_ns + (uint64_t)i, PERIOD_99);
+		fake_feed_sample(&f->feed, i < 10 ? first : second, 100 + (i < 10 ? first : second),
+				 i < 10 ? 1 : 2, now_ns + (uint64_t)i, PERIOD_99);
 	if (sessions_delete(f->sessions, tenant, id, &stopped, &err) < 0 ||
 	    sessions_wait(f->sessions, tenant, id, 10 * NS_PER_S, &err) < 0)
 		fail_msg("%s", err.text);

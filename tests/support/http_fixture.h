@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real HTTP server over real sessions and a real store, fed by hand; and a client that sends exactly the bytes it
- * is given. Services: `web` (processes 101, 102; stack 1 = main > a, 2 = main > b) and `db`. */
+/* The real HTTP server over real sessions and a real store, fed by hand; and a client that sends
+ * exactly the bytes it is given. Services: `web` (processes 101, 102; stack 1 = main > a, 2 = main
+ * > b) and `db`. */
 #ifndef TESTS_SUPPORT_HTTP_FIXTURE_H
 #define TESTS_SUPPORT_HTTP_FIXTURE_H
 
@@ -17,6 +18,7 @@ struct http_fixture {
 	struct store *store;
 	struct sessions *sessions;
 	struct api_options options; /* set members before http_fixture_open() */
+	uint64_t build_budget_ns;   /* likewise; 0 = as it is */
 	struct api *api;
 	unsigned port;
 };
@@ -32,7 +34,8 @@ struct http_reply {
 
 void http_fixture_open(struct http_fixture *f);
 void http_fixture_close(struct http_fixture *f);
-/* The same for a group of tests: what setup finds in @state is opened, with nothing there a new one. */
+/* The same for a group of tests: what setup finds in @state is opened, with nothing there a new
+ * one. */
 int http_fixture_setup(void **state);
 int http_fixture_teardown(void **state);
 /* Stops the API and starts it again over the same sessions and store. */
@@ -57,6 +60,7 @@ double http_number(const struct http_reply *reply, const char *path);
 /* A finished CPU session of `web` with 10 samples of stack 1 and 30 of stack 2. */
 void http_make_session(struct http_fixture *f, const char *tenant, char id[SESSION_ID_SIZE]);
 /* The same of web or db. */
-void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service, char id[SESSION_ID_SIZE]);
+void http_make_session_of(struct http_fixture *f, const char *tenant, const char *service,
+			  char id[SESSION_ID_SIZE]);
 
 #endif

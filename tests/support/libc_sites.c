@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-unsigned libc_sites(char path[512], struct control_alloc_site sites[ALLOC_SITES_MAX], enum alloc_family *ret_family)
+unsigned libc_sites(char path[512], struct control_alloc_site sites[ALLOC_SITES_MAX],
+		    enum alloc_family *ret_family)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	char line[1024];

@@ -6,6 +6,7 @@
 #include "symbolize/alloc_sites.h"
 
 /* How many there are; the library's path into @path. */
-unsigned libc_sites(char path[512], struct control_alloc_site sites[ALLOC_SITES_MAX], enum alloc_family *ret_family);
+unsigned libc_sites(char path[512], struct control_alloc_site sites[ALLOC_SITES_MAX],
+		    enum alloc_family *ret_family);
 
 #endif

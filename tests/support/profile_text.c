@@ -19,10 +19,16 @@ static uint32_t frame_of(struct profile_builder *b, char *word)
 	static const struct {
 		const char *word;
 		uint8_t kind, flags;
+		const char *path;
 	} kinds[] = {
-		{ "kernel", PROFILE_FRAME_KERNEL, 0 },	 { "go", PROFILE_FRAME_GO, 0 },
-		{ "unknown", PROFILE_FRAME_UNKNOWN, 0 }, { "marker", PROFILE_FRAME_MARKER, 0 },
-		{ "guessed", 0, PROFILE_FRAME_GUESSED },	 { "jit", PROFILE_FRAME_JIT, 0 },
+		{ "kernel", PROFILE_FRAME_KERNEL, 0, NULL },
+		{ "go", PROFILE_FRAME_GO, 0, NULL },
+		{ "unknown", PROFILE_FRAME_UNKNOWN, 0, NULL },
+		{ "marker", PROFILE_FRAME_MARKER, 0, NULL },
+		{ "guessed", 0, PROFILE_FRAME_GUESSED, NULL },
+		{ "jit", PROFILE_FRAME_JIT, 0, NULL },
+		{ "python", PROFILE_FRAME_INTERPRETED, 0, "[python]" },
+		{ "stripped", PROFILE_FRAME_UNKNOWN, 0, "/usr/bin/stripped" },
 	};
 	struct profile_frame frame = { 0 };
 	struct profile_function function = { 0 };
@@ -36,6 +42,9 @@ static uint32_t frame_of(struct profile_builder *b, char *word)
 		assert(i < ARRAY_SIZE(kinds));
 		frame.kind = kinds[i].kind;
 		frame.flags = kinds[i].flags;
+		if (kinds[i].path)
+			frame.mapping = profile_builder_mapping(
+				b, &(struct profile_mapping){ .path = text_id(b, kinds[i].path) });
 	}
 	if (package) {
 		*package = 0;

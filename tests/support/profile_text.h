@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profiles from and to text, for tests. A line is `[name=value …] root;…;leaf value [value …]`:
- * names are pid, comm, tid, thread, state, wait, extra, at (seconds since the profile's start: adds
- * an event) and anything else, which becomes a label. A frame is `name`, `package!name`, with
- * `@kernel`, `@go`,
- * `@unknown`, `@marker`, `@jit` or `@guessed` behind it where it is not native. Without as many values as
- * the type has, the value is the main one and the others are 1. */
+/* Profiles from and to text, for tests. A line is `[name=value ...] root;...;leaf value [value
+ * ...]`: names are pid, comm, tid, thread, state, wait, extra, at (seconds since the profile's
+ * start: adds an event) and anything else, which becomes a label. A frame is `name`,
+ * `package!name`, with `@kernel`, `@go`, `@unknown`, `@marker`, `@jit`, `@python`, `@stripped`
+ * (unknown, of /usr/bin/stripped) or `@guessed` behind it where it is not native. Without as many
+ * values as the type has, the value is the main one and the others are 1. */
 #ifndef PROFD_TESTS_PROFILE_TEXT_H
 #define PROFD_TESTS_PROFILE_TEXT_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CPU profile with everything a renderer must cope with: two processes, threads, inlined frames, a build id,
- * kernel, unknown and truncated frames, labels, time-ordered events, and names that try to break formats. */
+/* A CPU profile with everything that a renderer must handle: two processes, threads, inlined
+ * frames, a build id, kernel, unknown and truncated frames, labels, time-ordered events. Some names
+ * try to break formats. */
 #ifndef PROFD_TESTS_RENDER_FIXTURE_H
 #define PROFD_TESTS_RENDER_FIXTURE_H
 

@@ -69,7 +69,8 @@ void session_fixture_wait_known(struct session_fixture *f, const char *service)
 	session_fixture_wait_type(f, service, PROFILE_CPU);
 }
 
-void session_fixture_wait_type(struct session_fixture *f, const char *service, enum profile_type type)
+void session_fixture_wait_type(struct session_fixture *f, const char *service,
+			       enum profile_type type)
 {
 	for (int i = 0; i < 200; i++) {
 		struct service_list list;
@@ -161,6 +162,19 @@ void session_fixture_stop(struct session_fixture *f, const char *id)
 		fail_msg("%s", err.text);
 }
 
+sqlite3 *session_fixture_lock_records(struct session_fixture *f)
+{
+	sqlite3 *other = NULL;
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/state.db", f->dir);
+	assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+	/* The store may be writing at this moment. */
+	assert_int_equal(sqlite3_busy_timeout(other, 60000), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	return other;
+}
+
 void session_fixture_samples(struct session_fixture *f, uint32_t proc, uint64_t stack, int count)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -200,7 +214,8 @@ int64_t session_fixture_self(const struct profile *p, const char *function)
 	return self;
 }
 
-/* ---- continuous profiling ---------------------------------------------------------------------- */
+/* ---- continuous profiling ----------------------------------------------------------------------
+ */
 
 void session_fixture_kill(struct session_fixture *f)
 {
@@ -209,7 +224,8 @@ void session_fixture_kill(struct session_fixture *f)
 	store_close(f->store);
 }
 
-struct continuous_setting session_fixture_setting(const char *tenant, const char *service, uint32_t rate)
+struct continuous_setting session_fixture_setting(const char *tenant, const char *service,
+						  uint32_t rate)
 {
 	struct continuous_setting setting = {
 		.types = 1u << PROFILE_CPU, .rate_hz = rate, .retention_days = 7, .enabled = true
@@ -236,7 +252,8 @@ void session_fixture_wait_rate(struct session_fixture *f, uint32_t rate)
 	assert_int_equal(f->feed.rate_hz, rate);
 }
 
-struct session_list session_fixture_list(struct session_fixture *f, const char *tenant, const char *service)
+struct session_list session_fixture_list(struct session_fixture *f, const char *tenant,
+					 const char *service)
 {
 	struct session_query query = {
 		.tenant = tenant, .service = service, .type = -1, .status = -1, .limit = 100
@@ -249,8 +266,8 @@ struct session_list session_fixture_list(struct session_fixture *f, const char *
 	return list;
 }
 
-void session_fixture_wait_samples(struct session_fixture *f, const char *tenant, const char *service,
-				  uint64_t samples)
+void session_fixture_wait_samples(struct session_fixture *f, const char *tenant,
+				  const char *service, uint64_t samples)
 {
 	uint64_t got = 0;
 

@@ -20,13 +20,16 @@ static const char *embedded_url(void)
 	return "sqlite:";
 }
 
-/* What a suite says of the interface holds for each of them. A new engine is a row here. */
+/* The engines of the store. Every test of the interface runs with each of them. A new engine is a
+ * row here. */
 static const struct engine {
 	const char *name;
 	const char *(*url)(void); /* for store_open(), of an empty store in a folder of its own */
+	enum clickhouse_engine clickhouse;
 } engines[] = {
-	{ "sqlite", embedded_url },
-	{ "clickhouse", clickhouse_fresh_url },
+	{ "sqlite", embedded_url, CLICKHOUSE_DEBIANS },
+	{ "clickhouse 18.16", clickhouse_fresh_url, CLICKHOUSE_DEBIANS },
+	{ "clickhouse current", clickhouse_fresh_url, CLICKHOUSE_CURRENT },
 };
 static const struct engine *engine = engines;
 
@@ -38,13 +41,18 @@ static void open_store(struct store_fixture *f)
 		fail_msg("%s", err.text);
 }
 
-void store_fixture_open(struct store_fixture *f)
+void store_fixture_open_at(struct store_fixture *f, const char *url)
 {
 	strcpy(f->dir, access("/dev/shm", W_OK) == 0 ? "/dev/shm/profd-store-XXXXXX" :
 						       "/tmp/profd-store-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
-	(void)snprintf(f->url, sizeof(f->url), "%s", engine->url());
+	(void)snprintf(f->url, sizeof(f->url), "%s", url);
 	open_store(f);
+}
+
+void store_fixture_open(struct store_fixture *f)
+{
+	store_fixture_open_at(f, engine->url());
 }
 
 void store_fixture_reopen(struct store_fixture *f)
@@ -67,9 +75,22 @@ int store_fixture_run_on_engines(const struct CMUnitTest *tests, size_t count)
 {
 	int failed = 0;
 
-	for (engine = engines; engine < engines + ARRAY_SIZE(engines); engine++)
+	for (engine = engines; engine < engines + ARRAY_SIZE(engines); engine++) {
+		clickhouse_use(engine->clickhouse);
 		failed += _cmocka_run_group_tests(engine->name, tests, count, NULL, NULL);
+	}
 	engine = engines;
+	return failed;
+}
+
+int store_fixture_run_on_clickhouse(const struct CMUnitTest *tests, size_t count)
+{
+	int failed = 0;
+
+	for (size_t i = 1; i < ARRAY_SIZE(engines); i++) {
+		clickhouse_use(engines[i].clickhouse);
+		failed += _cmocka_run_group_tests(engines[i].name, tests, count, NULL, NULL);
+	}
 	return failed;
 }
 

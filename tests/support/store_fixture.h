@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store in a folder of its own, of each engine behind agent/store/store.h. Failures of these functions fail the test. */
+/* A store in a folder of its own, of each engine behind agent/store/store.h. Failures of these
+ * functions fail the test. */
 #ifndef TESTS_SUPPORT_STORE_FIXTURE_H
 #define TESTS_SUPPORT_STORE_FIXTURE_H
 
@@ -16,13 +17,18 @@ struct store_fixture {
 };
 
 void store_fixture_open(struct store_fixture *f);
+void store_fixture_open_at(struct store_fixture *f, const char *url);
 /* Closes the store and opens it again, as after a restart. */
 void store_fixture_reopen(struct store_fixture *f);
 /* Removes the folder. */
 void store_fixture_close(struct store_fixture *f);
 
-/* Runs @tests once on every engine; how many failed. Elsewhere the fixture opens the embedded one. */
+/* Runs @tests once on every engine; how many failed. Elsewhere the fixture opens the embedded one.
+ */
 int store_fixture_run_on_engines(const struct CMUnitTest *tests, size_t count);
+
+/* Runs @tests once on each version of ClickHouse; how many failed. */
+int store_fixture_run_on_clickhouse(const struct CMUnitTest *tests, size_t count);
 
 /* cmocka's setup and teardown; *state is a struct store_fixture. */
 int store_fixture_setup(void **state);

@@ -19,7 +19,7 @@
 
 #define ANSWER_MS      20000
 
-/* ---- the other ends ------------------------------------------------------------------------------ */
+/* ---- the other ends -------------------------------------------------------------------------- */
 
 void host_send(int fd, const void *data, size_t len, int passed)
 {
@@ -35,8 +35,8 @@ static void refuse_debug(struct symbolizer_host *f)
 	host_send(f->collector, &debug, sizeof(debug), -1);
 }
 
-/* The next message of @kind; fails the test if there is none in time. Questions for debug files that are not
- * waited for are answered with no. */
+/* The next message of @kind; fails the test if there is none in time. Questions for debug files
+ * that are not waited for are answered with no. */
 const void *host_receive(struct symbolizer_host *f, int fd, uint16_t kind)
 {
 	uint64_t end = clock_monotonic_ns() + ANSWER_MS * NS_PER_MS;
@@ -140,6 +140,7 @@ void host_ask_index(struct symbolizer_host *f, uint32_t request, int fd)
 	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = request },
 				       .kind = FEED_MODULE_ELF,
 				       .want_rows = 1,
+				       .voucher = f->voucher,
 				       .path = "/x" };
 
 	host_send(f->collector, &index, sizeof(index), fd);
@@ -163,7 +164,8 @@ struct control_debug_want host_answer_debug(struct symbolizer_host *f, const cha
 	struct control_debug_want want =
 		*(const struct control_debug_want *)host_receive(f, f->collector, CONTROL_DEBUG_WANT);
 	struct control_debug debug = { .head = { .kind = CONTROL_DEBUG, .request = want.head.request },
-				       .status = path ? 0 : -ENOENT };
+				       .status = path ? 0 : -ENOENT,
+				       .voucher = f->debug_voucher };
 	int fd = path ? host_open_file(path) : -1;
 
 	host_send(f->collector, &debug, sizeof(debug), fd);
@@ -186,7 +188,9 @@ static void read_text(struct bytes *b, char *ret, size_t size)
 
 void host_ask_names(struct symbolizer_host *f, uint64_t key, uint64_t offset)
 {
-	struct control_names ask = { .head = { .kind = CONTROL_NAMES, .request = 5 }, .key = key, .count = 1 };
+	struct control_names ask = { .head = { .kind = CONTROL_NAMES, .request = 5 },
+				     .key = key,
+				     .count = 1 };
 
 	ask.offsets[0] = offset;
 	host_send(f->server, &ask, offsetof(struct control_names, offsets) + 8, -1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the tests of the symbolizer: the whole process in a child, with the test as its supervisor, its collector and its
- * server. Files are those of elf_fixture.h. Every function fails the test on an error. */
+/* For the tests of the symbolizer: the whole process in a child, with the test as its supervisor,
+ * its collector and its server. Files are those of elf_fixture.h. Every function fails the test on
+ * an error. */
 #ifndef PROFD_TESTS_SYMBOLIZER_HOST_H
 #define PROFD_TESTS_SYMBOLIZER_HOST_H
 
@@ -18,6 +19,7 @@
 struct symbolizer_host {
 	pid_t pid;
 	int control, collector, server;
+	uint64_t voucher, debug_voucher; /* of the next files; 0 = MODULE_VOUCHER_ROOT */
 	struct channel_message message;
 };
 
@@ -28,7 +30,8 @@ int host_connect(struct symbolizer_host *f, enum role role);
 
 /* @passed: a descriptor, which stays the caller's; -1 = none. */
 void host_send(int fd, const void *data, size_t len, int passed);
-/* The next message of @kind, in f->message. Questions for debug files that are not waited for are answered with no. */
+/* The next message of @kind, in f->message. Questions for debug files that are not waited for are
+ * answered with no. */
 const void *host_receive(struct symbolizer_host *f, int fd, uint16_t kind);
 
 /* The descriptor of a file, by path or name. */

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/alloc_headers.h"
-#include "agent/collect/alloc_heap.h"
-#include "agent/collect/alloc_look.h"
-#include "agent/collect/alloc_probes.h"
+#include "agent/collect/alloc/alloc_headers.h"
+#include "agent/collect/alloc/alloc_heap.h"
+#include "agent/collect/alloc/alloc_large.h"
+#include "agent/collect/alloc/alloc_look.h"
+#include "agent/collect/alloc/alloc_probes.h"
 #include "symbolize/alloc_sites.h"
 #include "tests/support/libc_sites.h"
 
@@ -30,7 +31,7 @@
 #define RSI 6
 #define RAX 0
 
-/* ---- sites --------------------------------------------------------------------------------------- */
+/* ---- sites ----------------------------------------------------------------------------------- */
 
 struct site_case {
 	const char *what;
@@ -44,21 +45,87 @@ static void test_site_find(void **state)
 {
 	static const struct site_case cases[] = {
 		{ "push at once", ALLOC_MALLOC, { 0x41, 0x54, 0x55, 0x53 }, 4, 0, RDI, 0, 0, 0 },
-		{ "endbr64 is stepped, push after it", ALLOC_MALLOC, { 0xf3, 0x0f, 0x1e, 0xfa, 0x53 }, 5, 4, RDI, 0, 0, 0 },
-		{ "test; je", ALLOC_FREE, { 0x48, 0x85, 0xff, 0x74, 0x10, 0x53 }, 6, 3, RDI, 0, 0, 0 },
+		{ "endbr64 is stepped, push after it",
+		  ALLOC_MALLOC,
+		  { 0xf3, 0x0f, 0x1e, 0xfa, 0x53 },
+		  5,
+		  4,
+		  RDI,
+		  0,
+		  0,
+		  0 },
+		{ "test; je",
+		  ALLOC_FREE,
+		  { 0x48, 0x85, 0xff, 0x74, 0x10, 0x53 },
+		  6,
+		  3,
+		  RDI,
+		  0,
+		  0,
+		  0 },
 		{ "the argument moves before it is lost: mov rax,rdi; xor edi,edi; push",
-		  ALLOC_MALLOC, { 0x48, 0x89, 0xf8, 0x31, 0xff, 0x53 }, 6, 5, RAX, 0, 0, 0 },
-		{ "the argument is lost: xor edi,edi; push", ALLOC_MALLOC, { 0x31, 0xff, 0x53, 0xc3 }, 4, 0, RDI, 0, 0,
+		  ALLOC_MALLOC,
+		  { 0x48, 0x89, 0xf8, 0x31, 0xff, 0x53 },
+		  6,
+		  5,
+		  RAX,
+		  0,
+		  0,
+		  0 },
+		{ "the argument is lost: xor edi,edi; push",
+		  ALLOC_MALLOC,
+		  { 0x31, 0xff, 0x53, 0xc3 },
+		  4,
+		  0,
+		  RDI,
+		  0,
+		  0,
 		  ALLOC_SITE_STEPPED },
-		{ "half of it is lost: mov edi,edi", ALLOC_MALLOC, { 0x89, 0xff, 0x53, 0xc3 }, 4, 0, RDI, 0, 0,
+		{ "half of it is lost: mov edi,edi",
+		  ALLOC_MALLOC,
+		  { 0x89, 0xff, 0x53, 0xc3 },
+		  4,
+		  0,
+		  RDI,
+		  0,
+		  0,
 		  ALLOC_SITE_STEPPED },
-		{ "mul destroys rax and rdx", ALLOC_CALLOC, { 0x48, 0x89, 0xf8, 0x48, 0xf7, 0xe6, 0x70, 0x10 }, 8, 6, RDI,
-		  RSI, 0, 0 },
+		{ "mul destroys rax and rdx",
+		  ALLOC_CALLOC,
+		  { 0x48, 0x89, 0xf8, 0x48, 0xf7, 0xe6, 0x70, 0x10 },
+		  8,
+		  6,
+		  RDI,
+		  RSI,
+		  0,
+		  0 },
 		{ "jmp to the real one", ALLOC_MALLOC, { 0xe9, 1, 2, 3, 4 }, 5, 0, RDI, 0, 0, 0 },
-		{ "sub rsp hides the return address", ALLOC_MALLOC, { 0x48, 0x83, 0xec, 0x18, 0x53 }, 5, 0, RDI, 0, 0,
+		{ "sub rsp hides the return address",
+		  ALLOC_MALLOC,
+		  { 0x48, 0x83, 0xec, 0x18, 0x53 },
+		  5,
+		  0,
+		  RDI,
+		  0,
+		  0,
 		  ALLOC_SITE_STEPPED },
-		{ "unknown (vex)", ALLOC_MALLOC, { 0xc5, 0xf8, 0x77, 0x53 }, 4, 0, RDI, 0, 0, ALLOC_SITE_STEPPED },
-		{ "a branch with a 66 prefix is stepped", ALLOC_MALLOC, { 0x66, 0xe9, 1, 2, 3, 4, 0x53 }, 7, 0, RDI, 0, 0,
+		{ "unknown (vex)",
+		  ALLOC_MALLOC,
+		  { 0xc5, 0xf8, 0x77, 0x53 },
+		  4,
+		  0,
+		  RDI,
+		  0,
+		  0,
+		  ALLOC_SITE_STEPPED },
+		{ "a branch with a 66 prefix is stepped",
+		  ALLOC_MALLOC,
+		  { 0x66, 0xe9, 1, 2, 3, 4, 0x53 },
+		  7,
+		  0,
+		  RDI,
+		  0,
+		  0,
 		  ALLOC_SITE_STEPPED },
 		{ "cut off", ALLOC_MALLOC, { 0x48, 0x8d }, 2, 0, RDI, 0, 0, ALLOC_SITE_STEPPED },
 	};
@@ -73,7 +140,8 @@ static void test_site_find(void **state)
 			fail_msg("%s: at %d, flags %d, register %d", c->what, (int)site.fo, site.flags,
 				 site.argument[0]);
 	}
-	assert_true(alloc_site_find(cases[0].code, 0, ALLOC_MALLOC, &(struct control_alloc_site){ 0 }) < 0);
+	assert_true(alloc_site_find(cases[0].code, 0, ALLOC_MALLOC,
+				    &(struct control_alloc_site){ 0 }) < 0);
 }
 
 /* Every byte sequence is survived and the site lies within. */
@@ -115,7 +183,7 @@ static void test_sites_of_libc(void **state)
 		assert_true(seen >> kind & 1);
 }
 
-/* ---- what survives ------------------------------------------------------------------------------- */
+/* ---- what survives --------------------------------------------------------------------------- */
 
 struct sums {
 	double bytes[4], objects[4];
@@ -164,7 +232,8 @@ struct object {
 
 #define RUN_S 30
 
-/* Half a minute with windows of 20 ms each 200 ms: births are seen in windows only, and so are deaths. */
+/* Half a minute with windows of 20 ms each 200 ms: births are seen in windows only, and so are
+ * deaths. */
 static void test_survival(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
@@ -247,8 +316,10 @@ static void test_survival(void **state)
 #define WINDOW_NS  (6 * NS_PER_MS)
 #define WINDOWS	   16u
 
-/* Of the addresses of a cache so many are given up between two windows, which is found when they are looked at. */
-static void give_up(struct alloc_heap *heap, double share, uint64_t generations[SLOTS], uint64_t now_ns, uint64_t *random)
+/* Frees a @share of a cache's blocks between two windows. The heap learns of it when it looks at
+ * their addresses. */
+static void give_up(struct alloc_heap *heap, double share, uint64_t generations[SLOTS],
+		    uint64_t now_ns, uint64_t *random)
 {
 	for (uint64_t slot = 0; slot < SLOTS; slot++) {
 		if (draw(random) >= share)
@@ -258,9 +329,10 @@ static void give_up(struct alloc_heap *heap, double share, uint64_t generations[
 	}
 }
 
-/* A cache of blocks that live much shorter than the time between two windows, whose addresses are reused at once, as an
- * allocator does, but for @given_up of them: what is in use, the stated error. Windows lie anywhere in their periods but
- * for the last, which is opened when somebody asks; in them it does @dilation of its work. */
+/* A cache of blocks that live much shorter than the time between two windows, whose addresses are
+ * reused at once, as an allocator does, but for @given_up of them: what is in use, the stated
+ * error. Windows lie anywhere in their periods but for the last, which is opened when somebody
+ * asks; in them it does @dilation of its work. */
 static double estimate_of_cache(uint64_t random, double given_up, double dilation, double *error)
 {
 	uint64_t generations[SLOTS] = { 0 };
@@ -273,8 +345,11 @@ static double estimate_of_cache(uint64_t random, double given_up, double dilatio
 		const bool last = i == WINDOWS;
 		uint64_t t = window.end_ns + (last ? NS_PER_S : (uint64_t)(draw(&random) * 1.9e9));
 
-		window = (struct alloc_window){ .begin_ns = window.end_ns, .open_ns = t, .close_ns = t + WINDOW_NS,
-						.dilation = dilation, .blind = i % 2 };
+		window = (struct alloc_window){ .begin_ns = window.end_ns,
+						.open_ns = t,
+						.close_ns = t + WINDOW_NS,
+						.dilation = dilation,
+						.blind = i % 2 };
 		window.end_ns = last ? window.close_ns : window.begin_ns + 2 * NS_PER_S;
 		window.weight = (double)(window.end_ns - window.begin_ns) / WINDOW_NS / dilation;
 		give_up(heap, given_up, generations, window.open_ns - 1, &random);
@@ -289,7 +364,9 @@ static double estimate_of_cache(uint64_t random, double given_up, double dilatio
 		alloc_heap_close(heap, &window);
 	}
 	*error = 0;
-	assert_int_equal(alloc_heap_each_live(heap, window.end_ns, add_cache, (double *[]){ &bytes, error }), 0);
+	assert_int_equal(
+		alloc_heap_each_live(heap, window.end_ns, add_cache, (double *[]){ &bytes, error }),
+		0);
 	return bytes;
 }
 
@@ -314,16 +391,20 @@ static void test_cache_of_short_lives(void **state)
 			inside += fabs(log(factor)) < 1.96 * sqrt(log1p(error * error));
 		}
 		if (near < 185 || inside < 180 || fabs(logs / 200) > 0.2)
-			fail_msg("%.1f given up, dilation %.1f: %u of 200 are near, %u inside, mean of the logarithms %.2f",
-				 cases[i].given_up, cases[i].dilation, near, inside, logs / 200);
+			fail_msg(
+				"%.1f given up, dilation %.1f: %u of 200 are near, %u inside, mean of the logarithms %.2f",
+				cases[i].given_up, cases[i].dilation, near, inside, logs / 200);
 	}
 }
 
-/* One sample that stands for half of everything leaves more open than a hundred that stand for the rest. */
+/* One sample that stands for half of everything leaves more open than a hundred that stand for the
+ * rest. */
 static void test_unequal_samples(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
-	const struct alloc_window window = { .end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1 };
+	const struct alloc_window window = {
+		.end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1
+	};
 	double bytes = 0, error;
 
 	for (unsigned i = 0; i < 101; i++) {
@@ -332,7 +413,8 @@ static void test_unequal_samples(void **state)
 		assert_int_equal(alloc_heap_birth(heap, &birth), 0);
 	}
 	alloc_heap_close(heap, &window);
-	assert_int_equal(alloc_heap_each_live(heap, NS_PER_S, add_cache, (double *[]){ &bytes, &error }), 0);
+	assert_int_equal(
+		alloc_heap_each_live(heap, NS_PER_S, add_cache, (double *[]){ &bytes, &error }), 0);
 	assert_float_equal(bytes, 20000, 10);
 	assert_float_equal(error, 0.5, 0.01);
 }
@@ -341,7 +423,9 @@ static void test_unequal_samples(void **state)
 static void test_few_old(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
-	const struct alloc_window window = { .end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1 };
+	const struct alloc_window window = {
+		.end_ns = NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1
+	};
 	struct sums sums = { 0 };
 
 	for (uint64_t i = 1; i <= 3; i++)
@@ -416,11 +500,14 @@ static void note_dropped(void *ctx, uint64_t address)
 #define FEW  50u
 #define KEEP 1000u
 
-/* A site that has many loses most of them, one of few hardly any, and those that stay say what all of them said. */
+/* A site that has many loses most of them, one of few hardly any, and those that stay say what all
+ * of them said. */
 static void test_thinned(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
-	const struct alloc_window window = { .end_ns = 2 * NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1 };
+	const struct alloc_window window = {
+		.end_ns = 2 * NS_PER_S, .close_ns = NS_PER_S, .weight = 1, .dilation = 1
+	};
 	static struct alloc_followed followed[MANY + FEW];
 	struct dropped dropped = { 0 };
 	struct sums sums = { 0 };
@@ -428,7 +515,9 @@ static void test_thinned(void **state)
 	size_t count;
 
 	for (uint64_t i = 0; i < MANY + FEW; i++) {
-		const struct alloc_birth birth = { .stack = i < FEW ? 1 : 2, .time_ns = i, .bytes = 100, .address = i + 1 };
+		const struct alloc_birth birth = {
+			.stack = i < FEW ? 1 : 2, .time_ns = i, .bytes = 100, .address = i + 1
+		};
 
 		assert_int_equal(alloc_heap_birth(heap, &birth), 0);
 		sum += i + 1;
@@ -447,13 +536,13 @@ static void test_thinned(void **state)
 	}
 	assert_int_equal(few, FEW);
 	assert_int_equal(sum, dropped.sum); /* each once */
-	/* What is followed no more is neither seen to end nor taken for it. */
+	/* An allocation that is no longer followed is not counted as ended. */
 	assert_int_equal(alloc_heap_each_live(heap, 100 * NS_PER_S, add_live, &sums), 0);
 	assert_true(fabs(sums.bytes[2] - MANY * 100.0) < 1 && fabs(sums.bytes[1] - FEW * 100.0) < 1);
 	assert_int_equal(sums.deaths[2], 0);
 }
 
-/* ---- glibc's headers ----------------------------------------------------------------------------- */
+/* ---- glibc's headers ------------------------------------------------------------------------- */
 
 static void test_chunks(void **state)
 {
@@ -465,7 +554,9 @@ static void test_chunks(void **state)
 	} cases[] = {
 		{ "in use", { at, { 0, 0x71, 1, 2 }, 0x68, 0x71, key }, false },
 		{ "as little as there is", { at, { 0, 0x21, 1, 2 }, 1, 0x71, key }, false },
-		{ "the rest was too small for another", { at, { 0, 0x81, 1, 2 }, 0x68, 0x71, key }, false },
+		{ "the rest was too small for another",
+		  { at, { 0, 0x81, 1, 2 }, 0x68, 0x71, key },
+		  false },
 		{ "too small", { at, { 0, 0x71, 1, 2 }, 0x69, 0x71, key }, true },
 		{ "too large", { at, { 0, 0xb1, 1, 2 }, 0x68, 0x71, key }, true },
 		{ "the one before was freed", { at, { 0, 0x70, 1, 2 }, 0x60, 0x71, key }, false },
@@ -473,9 +564,15 @@ static void test_chunks(void **state)
 		{ "in a thread cache", { at, { 0, 0x71, 1, key }, 0x60, 0x71, key }, true },
 		{ "no key known", { at, { 0, 0x71, 1, key }, 0x60, 0x71, 0 }, false },
 		{ "end of a fast bin", { at, { 0, 0x71, at >> 12, 2 }, 0x60, 0x71, key }, true },
-		{ "linked in a fast bin", { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 2 }, 0x60, 0x71, key }, true },
-		{ "from a thread cache, not written yet", { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 0 }, 0x60, 0x71, key }, false },
-		{ "a list of the program's own", { at, { 0, 0x71, at + 0x1000, 2 }, 0x60, 0x71, key }, false },
+		{ "linked in a fast bin",
+		  { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 2 }, 0x60, 0x71, key },
+		  true },
+		{ "from a thread cache, not written yet",
+		  { at, { 0, 0x71, at >> 12 ^ (at + 0x1000), 0 }, 0x60, 0x71, key },
+		  false },
+		{ "a list of the program's own",
+		  { at, { 0, 0x71, at + 0x1000, 2 }, 0x60, 0x71, key },
+		  false },
 		{ "mapped by itself", { at, { 0, 0x41002, 0, 0 }, 0x40000, 0, key }, false },
 		{ "no size", { at, { 0, 0, 0, 0 }, 0, 0, key }, true },
 	};
@@ -490,7 +587,8 @@ static void test_chunks(void **state)
 #define ARENA_WORDS (1u << 15)
 #define AROUND	    (ALLOC_AROUND_BYTES / 8)
 
-/* Makes chunks of any size from words[@at] to words[@end] on; what lies between their headers stays as it was. */
+/* Makes chunks of any size from words[@at] to words[@end] on; what lies between their headers stays
+ * as it was. */
 static void split(uint64_t *words, bool *begins, size_t at, size_t end, uint64_t *random)
 {
 	while (at < end) {
@@ -504,8 +602,8 @@ static void split(uint64_t *words, bool *begins, size_t at, size_t end, uint64_t
 	}
 }
 
-/* A heap whose chunks are joined and split again and again, as glibc does where nothing is written to them: headers of
- * chunks that are no more are told from those that are. */
+/* A heap whose chunks are joined and split again and again, as glibc does where nothing is written
+ * to them: headers of chunks that are no more are told from those that are. */
 static void test_chunks_around(void **state)
 {
 	static uint64_t words[ARENA_WORDS];
@@ -541,7 +639,8 @@ static void test_chunks_around(void **state)
 	}
 	assert_true(there > 200 && gone > 200);
 	if (wrong * 100 > there || found * 10 < gone * 8)
-		fail_msg("%u of %u chunks are taken for none, %u of %u that are none are found", wrong, there, found, gone);
+		fail_msg("%u of %u chunks are taken for none, %u of %u that are none are found",
+			 wrong, there, found, gone);
 	/* data is no heap */
 	memset(words, 0x41, sizeof(words));
 	assert_false(alloc_chunk_is_inside(words, 2 * AROUND + 2, AROUND + 2));
@@ -578,19 +677,23 @@ static void test_headers_of_a_process(void **state)
 	free(blocks[0]), free(blocks[2]), free(blocks[3]);
 }
 
-/* ---- reading a process's memory ------------------------------------------------------------------- */
+/* ---- reading a process's memory -------------------------------------------------------------- */
 
 static int look(struct alloc_look *child, uint64_t address, uint64_t now_ns)
 {
 	const struct alloc_place place = { .tgid = (uint32_t)getpid() };
 	struct alloc_headers headers = { .tgid = place.tgid, .glibc = true };
 	const struct alloc_followed followed = { address, 3000 };
-	const struct alloc_wish wish = { .place = &place, .headers = &headers, .followed = &followed, .followed_count = 1 };
+	const struct alloc_look_request request = {
+		.place = &place, .headers = &headers, .followed = &followed, .followed_count = 1
+	};
 	int rc;
 
-	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* a child may not read its parent everywhere */
-	assert_int_equal(alloc_look_start(child, &wish, now_ns), 0);
-	assert_true(poll(&(struct pollfd){ .fd = child->fd, .events = POLLIN }, 1, now_ns ? 60000 : 200) >= 0);
+	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
+		    0); /* a child may not read its parent everywhere */
+	assert_int_equal(alloc_look_start(child, &request, now_ns), 0);
+	assert_true(poll(&(struct pollfd){ .fd = child->fd, .events = POLLIN }, 1,
+			 now_ns ? 60000 : 200) >= 0);
 	rc = alloc_look_poll(child, now_ns ? now_ns : UINT64_MAX);
 	return rc;
 }
@@ -645,6 +748,129 @@ static void test_inclusion(void **state)
 	assert_float_equal(alloc_inclusion(5, 0), 1, 1e-9);
 }
 
+/* ---- large blocks ---------------------------------------------------------------------------- */
+
+static void add_block(struct alloc_large *large, uint64_t va, uint64_t stack, uint64_t time_ns)
+{
+	const struct alloc_large_block block = {
+		.at_va = va, .stack = stack, .time_ns = time_ns, .bytes = 200000
+	};
+
+	assert_int_equal(alloc_large_saw(large, &block), 0);
+}
+
+static const struct alloc_large_block *block_at(const struct alloc_large *large, uint64_t va)
+{
+	for (size_t i = 0; i < large->blocks.count; i++)
+		if (large->blocks.data[i].at_va == va)
+			return &large->blocks.data[i];
+	return NULL;
+}
+
+/* One block goes where another has been, a third takes the place of the first, and a fourth had not
+ * been seen before it was moved. */
+static void test_large_moves(void **state)
+{
+	const struct alloc_large_move moves[] = {
+		{ 0x20000, { .from_va = 0x10000, .first_ns = 10, .last_ns = 12, .bytes = 0x80000, .stack = 7 } },
+		{ 0x30000, { .from_va = 0x20000, .first_ns = 10, .last_ns = 11, .bytes = 0x81001 } },
+		{ 0x50000, { .from_va = 0x40000, .first_ns = 10, .last_ns = 11, .bytes = 0x90000, .stack = 9 } },
+	};
+	struct alloc_large large = { 0 };
+	struct alloc_large_block read[8];
+	size_t count;
+
+	add_block(&large, 0x10000, 1, 1);
+	add_block(&large, 0x20000, 2, 2);
+	add_block(&large, 0x40000, 4, 20); /* came after the other had left */
+	count = large.blocks.count;
+	memcpy(read, large.blocks.data, count * sizeof(*read));
+	alloc_large_move(&large, moves, ARRAY_SIZE(moves));
+	assert_int_equal(large.blocks.count, 4);
+	assert_null(block_at(&large, 0x10000));
+	assert_int_equal(block_at(&large, 0x20000)->stack, 7);
+	assert_int_equal(block_at(&large, 0x20000)->bytes, 0x80000 - 16);
+	assert_int_equal(block_at(&large, 0x30000)->stack, 2);
+	assert_int_equal(block_at(&large, 0x30000)->bytes, 0x82000 - 16);
+	assert_int_equal(block_at(&large, 0x40000)->stack, 4);
+	assert_int_equal(block_at(&large, 0x50000)->stack, 9);
+	assert_int_equal(block_at(&large, 0x50000)->bytes, 0); /* until its header has been read */
+	/* Headers that were read before the moves say nothing about the blocks at these addresses
+	 * now. */
+	for (size_t i = 0; i < count; i++)
+		read[i].bytes = 0;
+	alloc_large_take(&large, read, count);
+	assert_int_equal(large.blocks.count, 3);
+	assert_null(block_at(&large, 0x40000));
+	alloc_large_deinit(&large);
+}
+
+static void count_taken(void *ctx, const struct alloc_large_block *block)
+{
+	assert_int_equal(block->at_va, 0x10000);
+	++*(unsigned *)ctx;
+}
+
+static void test_large_probed(void **state)
+{
+	const struct alloc_large_block probed[] = {
+		{ .at_va = 0x10000, .stack = 1, .time_ns = 1, .bytes = 300000, .probed = true },
+		{ .at_va = 0x20000, .stack = 1, .time_ns = 2, .bytes = 300000, .probed = true },
+	};
+	struct alloc_large large = { 0 };
+	unsigned taken = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(probed); i++)
+		assert_int_equal(alloc_large_saw(&large, &probed[i]), 0);
+	add_block(&large, 0x30000, 3, 3);
+	assert_false(alloc_large_ended(&large, 0x30000)); /* its header tells */
+	assert_true(alloc_large_ended(&large, 0x20000));
+	assert_false(alloc_large_ended(&large, 0x20000));
+	alloc_large_hand_over(&large, count_taken, &taken);
+	assert_int_equal(taken, 1);
+	assert_int_equal(large.blocks.count, 1);
+	assert_non_null(block_at(&large, 0x30000));
+	alloc_large_deinit(&large);
+}
+
+struct sum {
+	double bytes;
+	unsigned count;
+};
+
+static int add_up(void *ctx, const struct alloc_live *live)
+{
+	struct sum *sum = ctx;
+
+	sum->bytes += live->bytes;
+	sum->count++;
+	return 0;
+}
+
+/* It counts as itself until it is seen to end. */
+static void test_adopted(void **state)
+{
+	const struct alloc_birth birth = {
+		.stack = 5, .time_ns = NS_PER_S, .bytes = 1 << 20, .address = 0x7000
+	};
+	const struct alloc_window window = { .begin_ns = NS_PER_S,
+					     .end_ns = 2 * NS_PER_S,
+					     .open_ns = NS_PER_S,
+					     .close_ns = 2 * NS_PER_S,
+					     .weight = 50,
+					     .dilation = 1 };
+	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
+	struct sum sum = { 0 };
+
+	assert_int_equal(alloc_heap_adopt(heap, &birth), 0);
+	alloc_heap_close(heap, &window);
+	assert_int_equal(alloc_heap_each_live(heap, 2 * NS_PER_S, add_up, &sum), 0);
+	assert_int_equal(sum.count, 1);
+	assert_true(sum.bytes == 1 << 20);
+	assert_int_equal(alloc_heap_tracked(heap), 1);
+	assert_true(alloc_heap_gone(heap, 0x7000, 3 * NS_PER_S, true));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -663,6 +889,9 @@ int main(void)
 		cmocka_unit_test(test_look),
 		cmocka_unit_test(test_look_that_never_answers),
 		cmocka_unit_test(test_inclusion),
+		cmocka_unit_test(test_large_moves),
+		cmocka_unit_test(test_large_probed),
+		cmocka_unit_test(test_adopted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

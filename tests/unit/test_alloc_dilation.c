@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What share of its own work a program does in a window: each way to know it where that is the one that decides. */
+/* The share of its own work that a program does in a probe window. Each case makes one way of
+ * knowing the share the deciding one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,14 +8,14 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/alloc_pace.h"
+#include "agent/collect/alloc/alloc_pace.h"
 
 #define PERIODS	  40
 #define PERIOD_NS NS_PER_S
 #define WINDOW_NS (10 * NS_PER_MS)
 
-/* Of CPUs: what the program uses in a period, what it and the probes use in a window; in a window @allocations of as many
- * threads' each. */
+/* CPUs that a program uses in a period and in a window, and CPUs that its probes use in a window. A
+ * window has @allocations, spread evenly over @threads. */
 struct program {
 	double uses, uses_in_window, cost;
 	uint64_t allocations, threads;
@@ -49,12 +50,16 @@ static double dilation(const struct program *heavy, const struct program *light)
 	return alloc_pace_dilation(&pace, false);
 }
 
-/* Four threads that are busy half of the time can do in a window what they do otherwise beside probes that take two CPUs,
- * and did three quarters of it, which is not known exactly. */
+/* Four threads that are busy half of the time can do in a window what they do otherwise beside
+ * probes that take two CPUs, and did three quarters of it, which is not known exactly. */
 static void test_threads_have_time_each(void **state)
 {
-	const struct program many = { .uses = 2, .uses_in_window = 3.5, .cost = 2, .allocations = 1000, .threads = 4 };
-	const struct program one = { .uses = 2, .uses_in_window = 3.5, .cost = 2, .allocations = 1000, .threads = 1 };
+	const struct program many = {
+		.uses = 2, .uses_in_window = 3.5, .cost = 2, .allocations = 1000, .threads = 4
+	};
+	const struct program one = {
+		.uses = 2, .uses_in_window = 3.5, .cost = 2, .allocations = 1000, .threads = 1
+	};
 
 	assert_true(dilation(&many, NULL) > 0.8);
 	assert_true(dilation(&one, NULL) < 0.78);
@@ -63,24 +68,36 @@ static void test_threads_have_time_each(void **state)
 /* One thread allocates, another computes. */
 static void test_what_was_used_was_there(void **state)
 {
-	const struct program program = { .uses = 2, .uses_in_window = 2, .cost = 0.1, .allocations = 1000, .threads = 1 };
+	const struct program program = {
+		.uses = 2, .uses_in_window = 2, .cost = 0.1, .allocations = 1000, .threads = 1
+	};
 
 	assert_float_equal(dilation(&program, NULL), 0.95, 0.02);
 }
 
-/* It could do all of its work beside the probes, and did a fifth: it waits for one who waits for it. */
+/* It could do all of its work beside the probes, and did a fifth: it waits for one who waits for
+ * it. */
 static void test_what_it_did_is_known(void **state)
 {
-	const struct program program = { .uses = 0.5, .uses_in_window = 0.2, .cost = 0.1, .allocations = 1000, .threads = 1 };
+	const struct program program = {
+		.uses = 0.5, .uses_in_window = 0.2, .cost = 0.1, .allocations = 1000, .threads = 1
+	};
 
 	assert_float_equal(dilation(&program, NULL), 0.2, 0.05);
 }
 
-/* That windows of all probes saw a hundredth of the allocations is chance where the program hardly does anything. */
+/* That windows of all probes saw a hundredth of the allocations is chance where the program hardly
+ * does anything. */
 static void test_who_sleeps_is_not_behind(void **state)
 {
-	const struct program heavy = { .uses = 0.05, .uses_in_window = 0.05, .cost = 0.001, .allocations = 10, .threads = 1 };
-	const struct program light = { .uses = 0.05, .uses_in_window = 0.05, .cost = 0.001, .allocations = 1000, .threads = 1 };
+	const struct program heavy = {
+		.uses = 0.05, .uses_in_window = 0.05, .cost = 0.001, .allocations = 10, .threads = 1
+	};
+	const struct program light = { .uses = 0.05,
+				       .uses_in_window = 0.05,
+				       .cost = 0.001,
+				       .allocations = 1000,
+				       .threads = 1 };
 
 	assert_true(dilation(&heavy, &light) > 0.9);
 }

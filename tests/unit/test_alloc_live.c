@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is said of followed allocations beside how much survives: which places keep what they allocate, and what chunks
- * around one tell. Each test holds one rule alone. */
+/* Statements about followed allocations besides their survival: which places keep what they
+ * allocate, and what the chunks around an allocation tell. Each test checks one rule alone. */
 #include <math.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/alloc_headers.h"
-#include "agent/collect/alloc_heap.h"
-#include "agent/collect/alloc_look.h"
+#include "agent/collect/alloc/alloc_headers.h"
+#include "agent/collect/alloc/alloc_heap.h"
+#include "agent/collect/alloc/alloc_look.h"
 
 #define SITE 1
 
@@ -47,7 +47,9 @@ static struct alloc_live live_at(const struct alloc_heap *heap, double now_s)
 
 static void born(struct alloc_heap *heap, uint64_t address, double at_s)
 {
-	const struct alloc_birth birth = { .stack = SITE, .time_ns = (uint64_t)(at_s * 1e9), .bytes = 100, .address = address };
+	const struct alloc_birth birth = {
+		.stack = SITE, .time_ns = (uint64_t)(at_s * 1e9), .bytes = 100, .address = address
+	};
 
 	assert_int_equal(alloc_heap_birth(heap, &birth), 0);
 }
@@ -55,14 +57,17 @@ static void born(struct alloc_heap *heap, uint64_t address, double at_s)
 /* A window that was open for all of its period. */
 static void observed(struct alloc_heap *heap, double from_s, double to_s)
 {
-	const struct alloc_window window = { .begin_ns = (uint64_t)(from_s * 1e9), .end_ns = (uint64_t)(to_s * 1e9),
-					     .open_ns = (uint64_t)(from_s * 1e9), .close_ns = (uint64_t)(to_s * 1e9),
-					     .weight = 1, .dilation = 1 };
+	const struct alloc_window window = { .begin_ns = (uint64_t)(from_s * 1e9),
+					     .end_ns = (uint64_t)(to_s * 1e9),
+					     .open_ns = (uint64_t)(from_s * 1e9),
+					     .close_ns = (uint64_t)(to_s * 1e9),
+					     .weight = 1,
+					     .dilation = 1 };
 
 	alloc_heap_close(heap, &window);
 }
 
-/* ---- leaks --------------------------------------------------------------------------------------- */
+/* ---- leaks ----------------------------------------------------------------------------------- */
 
 /* @count addresses born at 1 s. */
 static struct alloc_heap *followed(uint64_t count)
@@ -76,7 +81,8 @@ static struct alloc_heap *followed(uint64_t count)
 	return heap;
 }
 
-/* Looks at @count addresses each second up to @until_s: what is in them stays, or is another each time. */
+/* Looks at @count addresses each second up to @until_s: what is in them stays, or is another each
+ * time. */
 static void look_at(struct alloc_heap *heap, uint64_t count, double until_s, bool changes)
 {
 	for (uint64_t second = 3; (double)second < until_s; second++)
@@ -84,7 +90,8 @@ static void look_at(struct alloc_heap *heap, uint64_t count, double until_s, boo
 			alloc_heap_looked(heap, address, changes ? second : 1, second * NS_PER_S);
 }
 
-/* A cache's address that is freed and used again between two windows is never seen to end: what is in it tells. */
+/* A cache's address that is freed and used again between two windows is never seen to end: what is
+ * in it tells. */
 static void test_contents_that_change(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *kept = followed(10), *cache = followed(10);
@@ -100,10 +107,12 @@ static void test_contents_that_change(void **state)
 	assert_int_equal(live_at(cache, 76).old, 10);
 }
 
-/* A table may be written for ever: many of which none ended are believed, those that end now and then are not. */
+/* A table may be written for ever: many of which none ended are believed, those that end now and
+ * then are not. */
 static void test_many_that_change(void **state)
 {
-	cleanup(alloc_heap) struct alloc_heap *table = followed(25), *seen = followed(26), *unseen = followed(27);
+	cleanup(alloc_heap) struct alloc_heap *table = followed(25), *seen = followed(26),
+					      *unseen = followed(27);
 
 	look_at(table, 25, 60, true);
 	look_at(seen, 26, 60, true);
@@ -118,10 +127,15 @@ static void test_many_that_change(void **state)
 	assert_int_equal(live_at(unseen, 60).old, 0);
 }
 
-/* @count addresses of a place whose blocks are freed, born at 1 s; in a blind window nobody would have seen it. */
+/* @count addresses of a place whose blocks are freed, born at 1 s; in a blind window nobody would
+ * have seen it. */
 static struct alloc_heap *of_a_place_that_frees(uint64_t count, bool blind)
 {
-	const struct alloc_window window = { .end_ns = 2 * NS_PER_S, .close_ns = 2 * NS_PER_S, .weight = 1, .dilation = 1, .blind = blind };
+	const struct alloc_window window = { .end_ns = 2 * NS_PER_S,
+					     .close_ns = 2 * NS_PER_S,
+					     .weight = 1,
+					     .dilation = 1,
+					     .blind = blind };
 	struct alloc_heap *heap = alloc_heap_create();
 
 	assert_non_null(heap);
@@ -139,8 +153,9 @@ static struct alloc_heap *of_a_place_that_frees(uint64_t count, bool blind)
 /* Whoever keeps all that he allocates gets what others freed: it stays, and is not theirs. */
 static void test_taken_over(void **state)
 {
-	cleanup(alloc_heap) struct alloc_heap *kept = of_a_place_that_frees(10, false), *unseen = of_a_place_that_frees(10, true),
-					       *taken = of_a_place_that_frees(10, false);
+	cleanup(alloc_heap) struct alloc_heap *kept = of_a_place_that_frees(10, false),
+					      *unseen = of_a_place_that_frees(10, true),
+					      *taken = of_a_place_that_frees(10, false);
 
 	look_at(kept, 10, 60, false);
 	look_at(unseen, 10, 60, false);
@@ -153,11 +168,15 @@ static void test_taken_over(void **state)
 	assert_int_equal(live_at(taken, 60).old, 0);
 }
 
-/* Probes that are open for a hundredth of the time: two windows a second, of 5 ms each, at times @seed chooses. */
+/* Probes that are open for a hundredth of the time: two windows a second, of 5 ms each, at times
+ * @seed chooses. */
 static void watch(struct alloc_heap *heap, unsigned from_s, unsigned to_s, uint64_t seed)
 {
 	for (unsigned half = 2 * from_s; half < 2 * to_s; half++) {
-		struct alloc_window window = { .begin_ns = half * NS_PER_S / 2, .end_ns = (half + 1) * NS_PER_S / 2, .weight = 100, .dilation = 1 };
+		struct alloc_window window = { .begin_ns = half * NS_PER_S / 2,
+					       .end_ns = (half + 1) * NS_PER_S / 2,
+					       .weight = 100,
+					       .dilation = 1 };
 
 		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
 		window.open_ns = window.begin_ns + (seed >> 33) % (495 * NS_PER_S / 1000);
@@ -166,17 +185,19 @@ static void watch(struct alloc_heap *heap, unsigned from_s, unsigned to_s, uint6
 	}
 }
 
-/* None was seen to end. They may have all the same, each when it was half a second old, where there are windows and what is
- * in the addresses could be anybody's. */
+/* None was seen to end. They may have all the same, each when it was half a second old, where there
+ * are windows and what is in the addresses could be anybody's. */
 static void test_seen_by_nobody(void **state)
 {
-	cleanup(alloc_heap) struct alloc_heap *full = followed(10), *some = followed(10), *own = alloc_heap_create(),
-					       *zero = alloc_heap_create(), *other = alloc_heap_create();
+	cleanup(alloc_heap) struct alloc_heap *full = followed(10), *some = followed(10),
+					      *own = alloc_heap_create(),
+					      *zero = alloc_heap_create(),
+					      *other = alloc_heap_create();
 	struct alloc_heap *const seldom[] = { own, zero, other };
 
 	observed(full, 2, 20);
 	assert_false(live_at(full, 20).unsure);
-	/* Where the probes were open only at first. */
+	/* The probes were open only at first. */
 	watch(some, 2, 20, 1);
 	assert_true(live_at(some, 20).unsure);
 	for (size_t i = 0; i < ARRAY_SIZE(seldom); i++) {
@@ -195,13 +216,15 @@ static void test_seen_by_nobody(void **state)
 	assert_true(live_at(other, 20).unsure);
 }
 
-/* What sizes a place asks for is known of many samples alone. */
+/* The range of sizes that a place allocates is reported from 20 samples on. */
 static void test_sizes(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *few = alloc_heap_create(), *many = alloc_heap_create();
 
 	for (uint64_t i = 0; i < 20; i++) {
-		const struct alloc_birth birth = { .stack = SITE, .time_ns = NS_PER_S, .bytes = 100 + 10 * (i % 7) };
+		const struct alloc_birth birth = { .stack = SITE,
+						   .time_ns = NS_PER_S,
+						   .bytes = 100 + 10 * (i % 7) };
 
 		assert_int_equal(i < 19 ? alloc_heap_birth(few, &birth) : 0, 0);
 		assert_int_equal(alloc_heap_birth(many, &birth), 0);
@@ -213,7 +236,7 @@ static void test_sizes(void **state)
 	assert_int_equal(live_at(many, 2).most_bytes, 160);
 }
 
-/* Where one ended that was as old, the others will, too. */
+/* Once one of the old allocations has ended, the others are expected to end, too. */
 static void test_old_ones_that_end(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = followed(10);
@@ -225,11 +248,12 @@ static void test_old_ones_that_end(void **state)
 	assert_int_equal(live_at(heap, 60).old, 0);
 }
 
-/* Of a few it is said that they are few; of those that change, or one of which ended, nothing. */
+/* A place with few allocations is reported with the mark "few". A place whose allocations change,
+ * or one of whose allocations ended, is not reported. */
 static void test_few(void **state)
 {
-	cleanup(alloc_heap) struct alloc_heap *kept = followed(2), *cache = followed(2), *gone = followed(2),
-					       *many = followed(10);
+	cleanup(alloc_heap) struct alloc_heap *kept = followed(2), *cache = followed(2),
+					      *gone = followed(2), *many = followed(10);
 
 	look_at(cache, 2, 60, true);
 	assert_true(alloc_heap_gone(gone, 2, 3 * NS_PER_S, false));
@@ -254,9 +278,9 @@ static void test_born_again(void **state)
 	assert_int_equal(live_at(heap, 60).old, 0);
 }
 
-/* ---- what is left -------------------------------------------------------------------------------- */
+/* ---- what is left ---------------------------------------------------------------------------- */
 
-/* Of those that die at once a quarter is left, and stays. */
+/* A quarter survives where three quarters die at once, and the quarter stays. */
 static void test_survivors_of_an_early_death(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
@@ -273,7 +297,8 @@ static void test_survivors_of_an_early_death(void **state)
 	assert_int_equal(live_at(heap, 30).deaths, 300);
 }
 
-/* Of twenty that all ended none is left, not a half as after the last death that was seen. */
+/* Nothing survives where all twenty allocations ended. The last death that was seen would alone
+ * leave one half. */
 static void test_no_survivor(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
@@ -288,8 +313,8 @@ static void test_no_survivor(void **state)
 	assert_true(live_at(heap, 60).bytes < 5);
 }
 
-/* Blocks that live for 10 to 90 ms, of which a second sees two or eighteen: how much is in use does not rest on
- * the two of the last one. */
+/* Blocks that live for 10 to 90 ms, of which a second sees two or eighteen: how much is in use does
+ * not rest on the two of the last one. */
 static void test_few_samples_at_the_end(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = alloc_heap_create();
@@ -301,7 +326,9 @@ static void test_few_samples_at_the_end(void **state)
 			const double at_s = second + 0.1 + 0.04 * i;
 
 			born(heap, address, at_s);
-			assert_true(alloc_heap_gone(heap, address, (uint64_t)((at_s + 0.01 * (1 + address % 9)) * 1e9), true));
+			assert_true(alloc_heap_gone(
+				heap, address, (uint64_t)((at_s + 0.01 * (1 + address % 9)) * 1e9),
+				true));
 		}
 		observed(heap, second, second + 1);
 	}
@@ -334,7 +361,8 @@ static void test_ends_that_nobody_saw(void **state)
 		assert_true(alloc_heap_gone(heap, address, 3 * NS_PER_S, false));
 	observed(heap, 2, 4);
 	observed(heap, 4, 60);
-	/* 30 in 40 times 3 and ten times 56 seconds: of what is 59 s old that leaves exp(-59 * 30 / 680) */
+	/* 30 in 40 times 3 and ten times 56 seconds: of what is 59 s old that leaves exp(-59 * 30 /
+	 * 680) */
 	assert_float_equal(live_at(heap, 60).bytes, 297, 10);
 	assert_int_equal(live_at(heap, 60).deaths, 1);
 	/* data can look like a free list's link */
@@ -344,7 +372,8 @@ static void test_ends_that_nobody_saw(void **state)
 	assert_int_equal(live_at(few, 60).deaths, 0);
 }
 
-/* What a place allocates in a burst leaves more open than the number of its samples says. */
+/* The error of a place that allocates in a burst is larger than the number of its samples suggests.
+ * */
 static void test_bursts_leave_more_open(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *even = alloc_heap_create(), *burst = alloc_heap_create();
@@ -369,7 +398,8 @@ static void drop_nothing(void *ctx, uint64_t address)
 	(void)ctx, (void)address;
 }
 
-/* Which are followed on is left to chance, and what is known of the others is no more held against those. */
+/* Chance decides which allocations are followed further. The ends of the dropped ones no longer
+ * count against these. */
 static void test_thinned_by_chance(void **state)
 {
 	cleanup(alloc_heap) struct alloc_heap *heap = followed(2000);
@@ -389,7 +419,7 @@ static void test_thinned_by_chance(void **state)
 	assert_int_equal(live_at(heap, 60).deaths, 1);
 }
 
-/* ---- the chunks around ---------------------------------------------------------------------------- */
+/* ---- the chunks around ----------------------------------------------------------------------- */
 
 #define AROUND	    (ALLOC_AROUND_BYTES / 8) /* words */
 #define AT	    (AROUND + 2)	     /* of the chunk asked about, whose header is before */
@@ -397,7 +427,8 @@ static void test_thinned_by_chance(void **state)
 #define IN_USE	    1u
 #define OTHER_ARENA 4u
 
-/* @count chunks right before the one asked about, each of which ends behind it, where there is another. */
+/* @count chunks right before the one asked about, each of which ends behind it, where there is
+ * another. */
 static void cover(uint64_t words[2 * AROUND + 2], size_t count, uint64_t flags, bool followed)
 {
 	const size_t end = AT + 14;
@@ -452,8 +483,8 @@ static size_t find_row(void)
 	return i - BLOCKS;
 }
 
-/* The last of some blocks, all of which were freed, the last one first, and became part of a larger one: nothing was
- * written to its header. */
+/* The last of some blocks, all of which were freed, the last one first, and became part of a larger
+ * one: nothing was written to its header. */
 static uint64_t swallow(void)
 {
 	uint64_t last;
@@ -498,21 +529,26 @@ static void test_swallowed(void **state)
 	release();
 }
 
-/* What is around an address is looked at in one turn of so many. */
+/* Each turn looks at the surroundings of every fifth address: one turn of five finds the block. */
 static void test_turns(void **state)
 {
 	enum { TURNS = 5 };
 	const struct alloc_place place = { .tgid = (uint32_t)getpid() };
 	const struct alloc_followed last = { swallow(), BLOCK_BYTES };
 	struct alloc_headers headers = { .tgid = place.tgid, .glibc = true };
-	struct alloc_wish wish = { .place = &place, .headers = &headers, .followed = &last, .followed_count = 1, .turns = TURNS };
+	struct alloc_look_request request = { .place = &place,
+				   .headers = &headers,
+				   .followed = &last,
+				   .followed_count = 1,
+				   .turns = TURNS };
 	unsigned found = 0;
 
-	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* a child may not read its parent everywhere */
-	for (; wish.turn < TURNS; wish.turn++) {
+	(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
+		    0); /* a child may not read its parent everywhere */
+	for (; request.turn < TURNS; request.turn++) {
 		struct alloc_look child;
 
-		assert_int_equal(alloc_look_start(&child, &wish, 1), 0);
+		assert_int_equal(alloc_look_start(&child, &request, 1), 0);
 		assert_int_equal(poll(&(struct pollfd){ .fd = child.fd, .events = POLLIN }, 1, 60000), 1);
 		assert_int_equal(alloc_look_poll(&child, 1), 0);
 		assert_true(child.seen->headers_read);

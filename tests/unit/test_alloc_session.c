@@ -9,17 +9,18 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/interval.h"
+#include "agent/profile/memory/interval.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/session_chunks.h"
-#include "agent/session/session_record.h"
+#include "agent/session/records/session_record.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
 #define BYTES 1000000
 
-/* One place that frees, known to a half: its period, and what is in use of it when it is asked for, with so many addresses that
- * are followed still. */
+/* One place that frees, known to a half: its period, and what is in use of it when it is asked for,
+ * with so many addresses that are followed still. */
 static void tell(struct fake_feed *feed, uint64_t now_ns, uint8_t followed, uint32_t deaths)
 {
 	fake_feed_alloc(feed, &(struct feed_alloc){ .time_ns = now_ns,
@@ -73,7 +74,8 @@ static void tell_blocks(struct fake_feed *feed, uint32_t stack, uint32_t count)
 }
 
 /* A session of which that was told. */
-static void session_of(struct session_fixture *f, uint8_t followed, uint32_t deaths, uint32_t blocks, char id[SESSION_ID_SIZE])
+static void session_of(struct session_fixture *f, uint8_t followed, uint32_t deaths,
+		       uint32_t blocks, char id[SESSION_ID_SIZE])
 {
 	struct session_request request = session_fixture_request("db", 60);
 
@@ -106,7 +108,7 @@ static struct profile *profile_of(struct session_fixture *f, uint8_t followed, u
 	return p;
 }
 
-/* What an estimate rests on comes through to its interval. */
+/* The facts behind an estimate (deaths, error, few samples) reach the profile as labels. */
 static void test_the_error_of_what_is_in_use(void **state)
 {
 	cleanup(profile) struct profile *p = profile_of(*state, FEED_ALLOC_FEW | 2, 4);
@@ -131,7 +133,8 @@ static void test_what_may_have_ended(void **state)
 	assert_true(intervals[0].lo == 0 && intervals[0].hi >= BYTES);
 }
 
-/* As many as, with waits, is the number of a kernel's lock or of files: that says nothing of what is in use. */
+/* As many as, with waits, is the number of a kernel's lock or of files: that says nothing of what
+ * is in use. */
 static void test_any_number_is_followed(void **state)
 {
 	cleanup(profile) struct profile *lock = profile_of(*state, PROF_DETAIL_KERNEL_LOCK, 4);
@@ -149,14 +152,19 @@ static void test_what_is_followed_is_no_file(void **state)
 		assert_string_equal(profile_string(file, file->attrs[i].extra), "");
 }
 
-/* Of a level there is no sum over time: not of the trend, not of one function's, not of the merged profile. */
+/* The memory in use is a level: over time it is averaged, not added up. This holds for the trend,
+ * for one function and for the merged profile. */
 static void test_a_level_is_no_sum(void **state)
 {
 	struct session_fixture *f = *state;
-	cleanup(profile) struct profile *one = profile_of(f, FEED_ALLOC_FEW | 2, 4), *two = profile_of(f, FEED_ALLOC_FEW | 2, 4), *merged = NULL;
+	cleanup(profile) struct profile *one = profile_of(f, FEED_ALLOC_FEW | 2, 4),
+					*two = profile_of(f, FEED_ALLOC_FEW | 2, 4), *merged = NULL;
 	const uint64_t now_ns = clock_realtime_ns();
-	const struct history_window window = { .tenant = "default", .service = "db", .type = PROFILE_MEMORY,
-					       .from_ns = now_ns - 1800 * NS_PER_S, .to_ns = now_ns + 1800 * NS_PER_S };
+	const struct history_window window = { .tenant = "default",
+					       .service = "db",
+					       .type = PROFILE_MEMORY,
+					       .from_ns = now_ns - 1800 * NS_PER_S,
+					       .to_ns = now_ns + 1800 * NS_PER_S };
 	static const char *const functions[] = { NULL, "f_100", "f_0" };
 	const int64_t mean = (one->totals[1] + two->totals[1]) / 2;
 	struct err err = { 0 };
@@ -166,7 +174,9 @@ static void test_a_level_is_no_sum(void **state)
 		const int64_t due = i < 2 ? mean : 0;
 		struct history_points points;
 
-		assert_int_equal(sessions_points(f->sessions, &window, 3600 * NS_PER_S, functions[i], &points, &err), 0);
+		assert_int_equal(sessions_points(f->sessions, &window, 3600 * NS_PER_S,
+						 functions[i], &points, &err),
+				 0);
 		assert_int_equal(points.count, 1);
 		assert_int_equal(points.items[0].total_value, due);
 		assert_true(points.items[0].value_per_second == (double)due);
@@ -177,13 +187,16 @@ static void test_a_level_is_no_sum(void **state)
 	assert_int_equal(session_fixture_self(merged, "f_100"), mean);
 }
 
-/* Also what continuous profiling takes as sessions of a span's length is held against a baseline. */
+/* Also what continuous profiling takes as sessions of a span's length is held against a baseline.
+ */
 static void test_memory_is_watched(void **state)
 {
 	struct session_fixture *f = *state;
 	struct continuous_setting setting = session_fixture_setting("default", "db", 99);
 	struct finding_query query = { .tenant = "default", .service = "db", .limit = 10 };
-	struct baseline_request make = { .tenant = "default", .label = "before", .description = "", .type = PROFILE_MEMORY };
+	struct baseline_request make = {
+		.tenant = "default", .label = "before", .description = "", .type = PROFILE_MEMORY
+	};
 	struct session_info info = { 0 };
 	struct baseline_info baseline;
 	struct finding_list list;
@@ -208,7 +221,8 @@ static void test_memory_is_watched(void **state)
 	(void)snprintf(setting.watch_against, sizeof(setting.watch_against), "%s", baseline.id);
 	session_fixture_put(f, &setting);
 	for (uint64_t ago_ns = 2400 * NS_PER_S; ago_ns; ago_ns -= 2400 * NS_PER_S) {
-		if (sessions_watch_check(f->sessions, "default", "db", clock_realtime_ns() - ago_ns, &checked, &err) < 0)
+		if (sessions_watch_check(f->sessions, "default", "db", clock_realtime_ns() - ago_ns,
+					 &checked, &err) < 0)
 			fail_msg("%s", err.text);
 		assert_int_equal(checked, 1);
 	}
@@ -243,7 +257,8 @@ static int same_growth(void *ctx, const struct chunk_quality *quality)
 	return 0;
 }
 
-/* What the heap gained and holds is kept with a session that goes on after a restart. */
+/* The growth and the blocks of the heap are stored with a session, which goes on after a restart.
+ * */
 static void test_growth_is_kept(void **state)
 {
 	struct chunk_quality quality = { .alloc = { .windows = 7,
@@ -265,7 +280,9 @@ static void test_growth_is_kept(void **state)
 /* And with the record of one that has ended. */
 static void test_growth_is_stored(void **state)
 {
-	struct session_info info = { .id = "s", .tenant = "default", .service = "db", .type = PROFILE_MEMORY };
+	struct session_info info = {
+		.id = "s", .tenant = "default", .service = "db", .type = PROFILE_MEMORY
+	};
 	struct session_info back = { 0 };
 	cleanup_free char *text = NULL;
 
@@ -282,15 +299,18 @@ static void test_growth_is_stored(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_the_error_of_what_is_in_use, session_fixture_setup,
+		cmocka_unit_test_setup_teardown(test_the_error_of_what_is_in_use,
+						session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_what_may_have_ended, session_fixture_setup,
 						session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_what_may_have_ended, session_fixture_setup, session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_any_number_is_followed, session_fixture_setup,
 						session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file, session_fixture_setup,
+		cmocka_unit_test_setup_teardown(test_what_is_followed_is_no_file,
+						session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_a_level_is_no_sum, session_fixture_setup,
 						session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_a_level_is_no_sum, session_fixture_setup, session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_memory_is_watched, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_memory_is_watched, session_fixture_setup,
+						session_fixture_teardown),
 		cmocka_unit_test(test_growth_is_kept),
 		cmocka_unit_test(test_growth_is_stored),
 	};

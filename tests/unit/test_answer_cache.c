@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kept answers: found by the whole key, the longest unused goes, bounds hold; and a flame graph that is asked for twice
- * is the same bytes, until the data is another. */
+/* Kept answers: found by the whole key, the longest unused goes, bounds hold; and a flame graph
+ * that is asked for twice is the same bytes, until the data is another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "api/answer_cache.h"
+#include "api/http/answer_cache.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"

@@ -84,7 +84,8 @@ static void clock_is_set(void **state)
 {
 	const struct clock_triple from = { .monotonic_ns = 5, .boottime_ns = 7, .realtime_ns = 1000 };
 	/* it slept for 90 of 100 */
-	const struct clock_triple same = { 15, 107, 1100 }, ahead = { 15, 107, 1150 }, back = { 15, 107, 40 };
+	const struct clock_triple same = { 15, 107, 1100 }, ahead = { 15, 107, 1150 },
+				  back = { 15, 107, 40 };
 
 	assert_int_equal(clock_set_ns(&from, &same), 0);
 	assert_int_equal(clock_set_ns(&from, &ahead), 50);
@@ -96,12 +97,16 @@ static void clock_round_trip(void **state)
 	static const char *const bad[] = { "",
 					   "20x6",
 					   "2026-02-30T00:00:00Z",
+					   "1969-12-31T23:59:59Z",
+					   "10000-01-01T00:00:00Z",
 					   "2026-01-01T24:00:00Z",
 					   "2026-01-01T00:00:00",
 					   "2026-01-01T00:00:00+25:00",
 					   "2026-01-01T00:00:00.Z",
 					   "yesterday" };
-	static const char *const far[] = { "9999999999", "253402300799", "2262-04-12T00:00:00Z", "2500-12-31T23:59:59.9Z" };
+	static const char *const far[] = { "9999999999", "253402300799", "2262-04-12T00:00:00Z",
+					   "2500-12-31T23:59:59.9Z", "2999-01-01T00:00:00Z",
+					   "9999-12-31T23:59:59-23:59" };
 	char text[CLOCK_RFC3339_SIZE];
 	uint64_t ns = 0;
 
@@ -115,7 +120,7 @@ static void clock_round_trip(void **state)
 	assert_int_equal(ns, 1700000000ull * NS_PER_S);
 	assert_int_equal(clock_parse_rfc3339("9223372035", &ns), 0);
 	assert_int_equal(ns, 9223372035ull * NS_PER_S);
-	/* As far as signed numbers go. */
+	/* Times beyond the range of int64_t become INT64_MAX. */
 	for (size_t i = 0; i < ARRAY_SIZE(far); i++) {
 		assert_int_equal(clock_parse_rfc3339(far[i], &ns), 0);
 		assert_int_equal(ns, INT64_MAX);
@@ -125,8 +130,9 @@ static void clock_round_trip(void **state)
 			fail_msg("accepted '%s'", bad[i]);
 }
 
-/* Processes begin one after another: neither their numbers and starts, nor parts of other identities, may meet in one hash.
- * (64 bits: of a million random ones, two are equal once in 37 million tries.) */
+/* Processes begin one after another: neither their numbers and starts, nor parts of other
+ * identities, may meet in one hash. (64 bits: of a million random ones, two are equal once in 37
+ * million tries.) */
 static void hashes_of_small_numbers(void **state)
 {
 	enum { SEEDS = 1000, VALUES = 1000 };
@@ -224,8 +230,8 @@ static void write_record(struct ring *ring, uint32_t kind, const void *data, siz
 	assert_int_equal(ring_write(ring, kind, &part, 1), rc);
 }
 
-/* Records of changing length pass in order through many turns of the area; a second reader that starts
- * at an unreleased position reads the same again. */
+/* Records of changing length pass in order through many turns of the area; a second reader that
+ * starts at an unreleased position reads the same again. */
 static void ring_keeps_order(void **state)
 {
 	struct ring_record record, again;

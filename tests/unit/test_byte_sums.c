@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes of calls that were all recorded: exact for each place, however low a session's rate is; of more places a second
- * than its rate admits a sample, which is right in the mean and says how far it may be off. */
+/* Bytes of calls that were all recorded: exact for each place, however low a session's rate is; of
+ * more places a second than its rate admits a sample, which is right in the mean and says how far
+ * it may be off. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +12,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/interval.h"
+#include "agent/profile/memory/interval.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -20,7 +21,8 @@ enum { OPERATIONS, DELAY, BYTES };
 #define RATE_HZ 10u
 
 /* One that moved @bytes, recorded with certainty (@events 1024) or as one of several. */
-static void call(struct session_fixture *f, uint64_t time_ns, uint64_t stack, uint32_t tid, uint64_t bytes, uint64_t events)
+static void call(struct session_fixture *f, uint64_t time_ns, uint64_t stack, uint32_t tid,
+		 uint64_t bytes, uint64_t events)
 {
 	const struct feed_sample sample = { .time_ns = time_ns,
 					    .user_stack = stack,
@@ -45,7 +47,8 @@ static void start(struct session_fixture *f, char id[SESSION_ID_SIZE])
 	clock_sleep_ns(20 * NS_PER_MS);
 }
 
-/* What the session has by the time that @calls are there: what was built a moment ago may be shown again. */
+/* The session's profile as soon as it has @calls calls. A profile built a moment before may be
+ * served again, so the function polls. */
 static struct profile *profile_of(struct session_fixture *f, const char *id, int64_t calls)
 {
 	struct err err = { 0 };
@@ -65,8 +68,10 @@ static struct profile *profile_of(struct session_fixture *f, const char *id, int
 	return NULL;
 }
 
-/* Of the places that @function is the innermost one of, and the interval of its bytes; 0 where nothing is an estimate. */
-static struct profile_interval sums_of(const struct profile *p, const char *function, int64_t ret[PROFILE_VALUES_MAX])
+/* Adds up the values of all samples whose innermost function is @function. Returns the interval of
+ * its bytes, {0, 0} where nothing is an estimate. */
+static struct profile_interval sums_of(const struct profile *p, const char *function,
+				       int64_t ret[PROFILE_VALUES_MAX])
 {
 	cleanup_free struct profile_interval *intervals = NULL;
 	struct profile_interval interval = { 0, 0 };
@@ -86,7 +91,8 @@ static struct profile_interval sums_of(const struct profile *p, const char *func
 	return interval;
 }
 
-static void this_is_known(const struct profile *p, const char *function, int64_t calls, int64_t bytes)
+static void this_is_known(const struct profile *p, const char *function, int64_t calls,
+			  int64_t bytes)
 {
 	int64_t sums[PROFILE_VALUES_MAX];
 	struct profile_interval interval = sums_of(p, function, sums);
@@ -96,7 +102,8 @@ static void this_is_known(const struct profile *p, const char *function, int64_t
 	assert_true(interval.lo == interval.hi && (interval.lo == 0 || interval.lo == (double)bytes));
 }
 
-/* Some thousand calls at two places in a session of 10 samples a second, with a restart of the server in the middle. */
+/* Some thousand calls at two places in a session of 10 samples a second, with a restart of the
+ * server in the middle. */
 static void test_exact_at_any_rate(void **state)
 {
 	enum { CALLS = 3000, ALL = CALLS + CALLS / 10 };
@@ -129,7 +136,8 @@ static void test_exact_at_any_rate(void **state)
 	session_info_deinit(&info);
 }
 
-/* More threads than the rate admits events a second stay exact once they are known, also while somebody looks all the time. */
+/* More threads than the rate admits events a second stay exact once they are known, also while
+ * somebody looks all the time. */
 static void test_exact_while_looked_at(void **state)
 {
 	enum { THREADS = 3 * RATE_HZ, SECONDS = 5 };
@@ -145,12 +153,13 @@ static void test_exact_while_looked_at(void **state)
 		for (uint32_t i = 0; i < 2 * THREADS; i++)
 			call(f, begin_ns + second * NS_PER_S + i, 1, 100 + i % THREADS, 1 + i, 1024);
 		p = profile_of(f, id, (int64_t)(second + 1) * 2 * THREADS);
-		this_is_known(p, "f_100", (int64_t)(second + 1) * 2 * THREADS, (int64_t)(second + 1) * THREADS * (2 * THREADS + 1));
+		this_is_known(p, "f_100", (int64_t)(second + 1) * 2 * THREADS,
+			      (int64_t)(second + 1) * THREADS * (2 * THREADS + 1));
 	}
 	session_fixture_stop(f, id);
 }
 
-/* What stands for others is no sum, and says by how much it may be off. */
+/* Samples that stand for others are not replaced by exact sums, and they keep their interval. */
 static void test_estimates_stay_estimates(void **state)
 {
 	struct session_fixture *f = *state;
@@ -172,7 +181,8 @@ static void test_estimates_stay_estimates(void **state)
 	session_fixture_stop(f, id);
 }
 
-/* One call each of ever new threads, of which there are more than the session may record a second. */
+/* One call each of ever new threads, of which there are more than the session may record a second.
+ */
 static void test_many_places_are_thinned(void **state)
 {
 	enum { SECONDS = 40, THREADS = 500, MOVED = 1000 };
@@ -189,7 +199,8 @@ static void test_many_places_are_thinned(void **state)
 	start(f, id);
 	begin_ns = clock_monotonic_ns();
 	for (uint64_t i = 0; i < SECONDS * THREADS; i++)
-		call(f, begin_ns + i / THREADS * NS_PER_S + i % THREADS * 1000, 1, 100 + (uint32_t)i, MOVED, 1024);
+		call(f, begin_ns + i / THREADS * NS_PER_S + i % THREADS * 1000, 1,
+		     100 + (uint32_t)i, MOVED, 1024);
 	call(f, begin_ns + SECONDS * NS_PER_S, 2, 7, 1u << 30, 1024); /* never thinned: the last one */
 	for (sums[OPERATIONS] = 0; !sums[OPERATIONS]; clock_sleep_ns(10 * NS_PER_MS)) {
 		(void)profile_unref(p);
@@ -209,10 +220,14 @@ static void test_many_places_are_thinned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_exact_at_any_rate, session_fixture_setup, session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_exact_while_looked_at, session_fixture_setup, session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_estimates_stay_estimates, session_fixture_setup, session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_many_places_are_thinned, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_exact_at_any_rate, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_exact_while_looked_at, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_estimates_stay_estimates,
+						session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_many_places_are_thinned, session_fixture_setup,
+						session_fixture_teardown),
 	};
 
 	return cmocka_run_group_tests_name("byte_sums", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Our rows against libdw's, over the libraries of this machine: at every row boundary and between, every
- * rule that we claim to support must be what libdw finds. */
+/* Our rows against libdw's, over the libraries of this machine: at every row boundary and between,
+ * every rule that we claim to support must be what libdw finds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,10 +20,13 @@
 #include "symbolize/elf_debug.h"
 #include "symbolize/elf_file.h"
 
-#define RBX 3
-#define RBP 6
-#define RSP 7
-#define RA  16
+/* Registers of the file's architecture, and what its rules count the return address in. */
+static struct arch {
+	uint16_t machine;
+	int third, fp, sp, ra, general_end;
+	int64_t ra_unit;
+	int64_t signal_ra_at; /* from sp; 0 = entries do not say */
+} arch;
 
 #define PROBES_MAX 60000 /* per file */
 
@@ -80,8 +83,8 @@ static bool read_ops(const Dwarf_Op *ops, size_t count, bool *from_cfa, int *reg
 
 static bool is_plt(const Dwarf_Op *ops, size_t count, int16_t *nibble)
 {
-	if (count != 9 || ops[0].atom != DW_OP_breg7 || ops[1].atom != DW_OP_breg16 ||
-	    ops[5].atom != DW_OP_ge)
+	if (arch.machine != EM_X86_64 || count != 9 || ops[0].atom != DW_OP_breg7 ||
+	    ops[1].atom != DW_OP_breg16 || ops[5].atom != DW_OP_ge)
 		return false;
 	*nibble = (int16_t)(ops[4].atom - DW_OP_lit0);
 	return true;
@@ -90,9 +93,10 @@ static bool is_plt(const Dwarf_Op *ops, size_t count, int16_t *nibble)
 /* *(rsp + a + 8 * reg) + b */
 static bool is_indexed(const Dwarf_Op *ops, size_t count, struct unwind_rule *rule)
 {
-	if (count != 7 || ops[0].atom != DW_OP_breg7 || ops[1].atom < DW_OP_breg0 || ops[1].atom > DW_OP_breg15 ||
-	    ops[1].number || ops[2].atom != DW_OP_lit8 || ops[3].atom != DW_OP_mul ||
-	    ops[4].atom != DW_OP_plus || ops[5].atom != DW_OP_deref || ops[6].atom != DW_OP_plus_uconst)
+	if (arch.machine != EM_X86_64 || count != 7 || ops[0].atom != DW_OP_breg7 ||
+	    ops[1].atom < DW_OP_breg0 || ops[1].atom > DW_OP_breg15 || ops[1].number ||
+	    ops[2].atom != DW_OP_lit8 || ops[3].atom != DW_OP_mul || ops[4].atom != DW_OP_plus ||
+	    ops[5].atom != DW_OP_deref || ops[6].atom != DW_OP_plus_uconst)
 		return false;
 	rule->cfa = UNWIND_CFA_DEREF_INDEXED;
 	rule->cfa_reg = (uint8_t)(ops[1].atom - DW_OP_breg0);
@@ -122,9 +126,9 @@ static void expect_cfa(Dwarf_Frame *frame, struct unwind_rule *rule)
 		return;
 	rule->cfa_offset = (int32_t)offset;
 	rule->cfa_deref = (int16_t)at;
-	if (reg == RSP)
+	if (reg == arch.sp)
 		rule->cfa = loaded ? UNWIND_CFA_DEREF_SP : UNWIND_CFA_SP;
-	else if (reg == RBP)
+	else if (reg == arch.fp)
 		rule->cfa = loaded ? UNWIND_CFA_DEREF_FP : UNWIND_CFA_FP;
 	else {
 		rule->cfa = loaded ? UNWIND_CFA_DEREF_REG : UNWIND_CFA_REG;
@@ -135,7 +139,7 @@ static void expect_cfa(Dwarf_Frame *frame, struct unwind_rule *rule)
 static bool is_register(const Dwarf_Op *ops, size_t count, int *reg)
 {
 	*reg = !count ? -1 : ops[0].atom == DW_OP_regx ? (int)ops[0].number : ops[0].atom - DW_OP_reg0;
-	return count == 1 && *reg >= 0 && *reg < RA;
+	return count == 1 && *reg >= 0 && *reg < arch.general_end;
 }
 
 static void expect_fp(Dwarf_Frame *frame, struct unwind_rule *rule)
@@ -147,7 +151,7 @@ static void expect_fp(Dwarf_Frame *frame, struct unwind_rule *rule)
 	int reg;
 	int64_t offset, at;
 
-	assert_int_equal(dwarf_frame_register(frame, RBP, mem, &ops, &count), 0);
+	assert_int_equal(dwarf_frame_register(frame, arch.fp, mem, &ops, &count), 0);
 	if (!count) {
 		rule->fp = ops ? UNWIND_FP_UNDEFINED : UNWIND_FP_SAME;
 		return;
@@ -165,15 +169,15 @@ static void expect_fp(Dwarf_Frame *frame, struct unwind_rule *rule)
 	rule->fp_offset = (int32_t)offset;
 	if (from_cfa)
 		rule->fp = UNWIND_FP_CFA;
-	else if (reg == RSP)
+	else if (reg == arch.sp)
 		rule->fp = UNWIND_FP_FROM_SP;
-	else if (reg == RBP)
+	else if (reg == arch.fp)
 		rule->fp = UNWIND_FP_FROM_FP;
 	else
 		rule->fp_offset = 0;
 }
 
-/* Where rbx is, as a rule can say it. */
+/* The place of rbx, as a rule can express it. */
 static uint8_t expect_third(Dwarf_Frame *frame)
 {
 	Dwarf_Op mem[3];
@@ -183,7 +187,9 @@ static uint8_t expect_third(Dwarf_Frame *frame)
 	int reg;
 	int64_t offset, at;
 
-	assert_int_equal(dwarf_frame_register(frame, RBX, mem, &ops, &count), 0);
+	if (arch.third < 0)
+		return UNWIND_THIRD_SAME;
+	assert_int_equal(dwarf_frame_register(frame, arch.third, mem, &ops, &count), 0);
 	/* elfutils 0.188 takes rbx for call-clobbered: it has rax in its place (x86_64_cfi.c). */
 	if (!count)
 		return UNWIND_THIRD_SAME;
@@ -193,7 +199,8 @@ static uint8_t expect_third(Dwarf_Frame *frame)
 	return (uint8_t)(-offset / 8);
 }
 
-/* The caller's sp where it is not the CFA, after the rest of the rule: what a rule can say, else UNSUPPORTED. */
+/* The caller's sp where it is not the CFA, after the rest of the rule: what a rule can say, else
+ * UNSUPPORTED. */
 static void expect_sp(Dwarf_Frame *frame, struct unwind_rule *rule)
 {
 	Dwarf_Op mem[3];
@@ -203,18 +210,19 @@ static void expect_sp(Dwarf_Frame *frame, struct unwind_rule *rule)
 	int reg;
 	int64_t offset = 0, at;
 
-	assert_int_equal(dwarf_frame_register(frame, RSP, mem, &ops, &count), 0);
+	assert_int_equal(dwarf_frame_register(frame, arch.sp, mem, &ops, &count), 0);
 	if ((count == 2 && ops[0].atom == DW_OP_call_frame_cfa && ops[1].atom == DW_OP_stack_value) ||
 	    (!count && !ops))
 		return;
 	rule->flags |= UNWIND_RULE_SWITCH;
-	if (is_register(ops, count, &reg) && rule->flags & UNWIND_RULE_RA_REG && rule->fp != UNWIND_FP_CFA) {
+	if (is_register(ops, count, &reg) && rule->flags & UNWIND_RULE_RA_REG &&
+	    rule->fp != UNWIND_FP_CFA) {
 		rule->cfa = UNWIND_CFA_REG;
 		rule->cfa_reg = (uint8_t)reg;
 		rule->cfa_offset = 0;
-	} else if (count && read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at) && from_cfa &&
-		   !loaded && ops[count - 1].atom != DW_OP_stack_value &&
-		   !(rule->flags & UNWIND_RULE_RA_REG) && offset == rule->ra_offset - 8) {
+	} else if (count && read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at) &&
+		   from_cfa && !loaded && ops[count - 1].atom != DW_OP_stack_value &&
+		   !(rule->flags & UNWIND_RULE_RA_REG) && offset == rule->ra_offset * arch.ra_unit - 8) {
 		rule->flags |= UNWIND_RULE_SP_SAVED;
 	} else {
 		rule->cfa = UNWIND_CFA_UNSUPPORTED;
@@ -246,7 +254,12 @@ static struct expectation expect_at(Dwarf_CFI *cfi, uint64_t ev)
 	e.covered = true;
 	(void)dwarf_frame_info(frame, NULL, NULL, &signal);
 	e.rule.flags = signal ? UNWIND_RULE_SIGNAL : 0;
-	if (!dwarf_frame_register(frame, RA, mem, &ops, &count) && !count && ops) {
+	if (arch.ra < arch.general_end && !dwarf_frame_register(frame, arch.ra, mem, &ops, &count) &&
+	    !count && !ops) {
+		/* it is where the call has put it */
+		e.rule.flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH;
+		expect_rest(frame, arch.ra, &e);
+	} else if (!dwarf_frame_register(frame, arch.ra, mem, &ops, &count) && !count && ops) {
 		e.end = true;
 	} else if (is_register(ops, count, &reg)) {
 		e.rule.flags |= UNWIND_RULE_RA_REG | UNWIND_RULE_SWITCH;
@@ -254,10 +267,12 @@ static struct expectation expect_at(Dwarf_CFI *cfi, uint64_t ev)
 	} else if (!count || !read_ops(ops, count, &from_cfa, &reg, &offset, &loaded, &at)) {
 		e.rule.cfa = UNWIND_CFA_UNSUPPORTED;
 	} else if (!from_cfa) {
-		e.rule.cfa = signal && reg == RSP && offset == 168 ? UNWIND_CFA_SIGNAL :
+		e.rule.cfa = signal && reg == arch.sp && offset == arch.signal_ra_at ? UNWIND_CFA_SIGNAL :
 								     UNWIND_CFA_UNSUPPORTED;
+	} else if (offset / arch.ra_unit < INT16_MIN) {
+		e.rule.cfa = UNWIND_CFA_UNSUPPORTED;
 	} else {
-		expect_rest(frame, offset, &e);
+		expect_rest(frame, offset / arch.ra_unit, &e);
 	}
 	free(frame);
 	return e;
@@ -274,8 +289,8 @@ static bool is_rule(struct unwind_rule found, const struct unwind_rule *want, ui
 	return !memcmp(&found, want, sizeof(*want));
 }
 
-static void assert_rule(const struct unwind_rule *found, const struct expectation *e, const char *path,
-			uint64_t ev)
+static void assert_rule(const struct unwind_rule *found, const struct expectation *e,
+			const char *path, uint64_t ev)
 {
 	const struct unwind_rule *want = &e->rule;
 	bool same;
@@ -292,19 +307,21 @@ static void assert_rule(const struct unwind_rule *found, const struct expectatio
 		same = is_rule(*found, want, e->third);
 	if (same)
 		return;
-	fail_msg("%s: at %#lx: found cfa %d reg %d %d deref %d fp %d %d ra %d flags %d; libdw cfa %d reg %d "
-		 "%d deref %d fp %d %d ra %d flags %d third %d covered %d end %d",
-		 path, (unsigned long)ev, found ? found->cfa : -1, found ? found->cfa_reg : -1,
-		 found ? found->cfa_offset : 0, found ? found->cfa_deref : 0, found ? found->fp : -1,
-		 found ? found->fp_offset : 0, found ? found->ra_offset : 0, found ? found->flags : 0,
-		 want->cfa, want->cfa_reg, want->cfa_offset, want->cfa_deref, want->fp, want->fp_offset,
-		 want->ra_offset, want->flags, e->third, e->covered, e->end);
+	fail_msg(
+		"%s: at %#lx: found cfa %d reg %d %d deref %d fp %d %d ra %d flags %d; libdw cfa %d reg %d "
+		"%d deref %d fp %d %d ra %d flags %d third %d covered %d end %d",
+		path, (unsigned long)ev, found ? found->cfa : -1, found ? found->cfa_reg : -1,
+		found ? found->cfa_offset : 0, found ? found->cfa_deref : 0, found ? found->fp : -1,
+		found ? found->fp_offset : 0, found ? found->ra_offset : 0,
+		found ? found->flags : 0, want->cfa, want->cfa_reg, want->cfa_offset,
+		want->cfa_deref, want->fp, want->fp_offset, want->ra_offset, want->flags, e->third,
+		e->covered, e->end);
 }
 
-/* Probes one executable segment: each place where our rule changes and its neighbours, as far as the
- * number of probes allows, spread over the segment. */
-static unsigned probe_segment(const struct cfi_table *table, const struct elf_segment *s, Dwarf_CFI *cfi,
-			      const char *path)
+/* Probes one executable segment: each place where our rule changes and its neighbours, as far as
+ * the number of probes allows, spread over the segment. */
+static unsigned probe_segment(const struct cfi_table *table, const struct elf_segment *s,
+			      Dwarf_CFI *cfi, const char *path)
 {
 	const struct unwind_rule *last = NULL;
 	uint64_t left = 0;
@@ -330,6 +347,18 @@ static unsigned probe_segment(const struct cfi_table *table, const struct elf_se
 	return probes;
 }
 
+static void set_arch(Elf *elf)
+{
+	static const struct arch archs[] = {
+		{ EM_X86_64, 3, 6, 7, 16, 16, 1, 168 },
+		{ EM_AARCH64, -1, 29, 31, 30, 31, 8, 0 },
+	};
+	GElf_Ehdr ehdr;
+
+	assert_non_null(gelf_getehdr(elf, &ehdr));
+	arch = archs[ehdr.e_machine == EM_AARCH64];
+}
+
 static void check_file(const char *path)
 {
 	cleanup(elf_file) struct elf_file *file = NULL;
@@ -345,13 +374,15 @@ static void check_file(const char *path)
 		return;
 	}
 	assert_int_equal(elf_file_open_take(fd, &file), 0);
+	set_arch(file->elf);
 	start_ns = clock_monotonic_ns();
 	assert_int_equal(cfi_table_build(file->elf, file->fd, &table), 0);
-	print_message("%s: %u rows, %zu bytes, text %lu, fp %lu, entries %lu, unsupported %lu, %.1f ms\n", path,
-		      table.row_count, table.image_bytes, (unsigned long)table.text_bytes,
-		      (unsigned long)table.fp_text_bytes, (unsigned long)table.entry_bytes,
-		      (unsigned long)table.unsupported_bytes,
-		      (double)(clock_monotonic_ns() - start_ns) / 1e6);
+	print_message(
+		"%s: %u rows, %zu bytes, text %lu, fp %lu, entries %lu, unsupported %lu, %.1f ms\n",
+		path, table.row_count, table.image_bytes, (unsigned long)table.text_bytes,
+		(unsigned long)table.fp_text_bytes, (unsigned long)table.entry_bytes,
+		(unsigned long)table.unsupported_bytes,
+		(double)(clock_monotonic_ns() - start_ns) / 1e6);
 	assert_int_equal(cfi_image_validate(table.image, table.image_bytes), 0);
 	assert_int_equal(elf_segments_load(file->elf, &segments), 0);
 	cfi = dwarf_getcfi_elf(file->elf);
@@ -373,6 +404,15 @@ static void test_against_libdw(void **state)
 		"/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
 		"/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
 		"/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
+		"/lib/aarch64-linux-gnu/libc.so.6",
+		"/lib/ld-linux-aarch64.so.1",
+		"/usr/lib/aarch64-linux-gnu/libcrypto.so.3",
+		"/usr/lib/aarch64-linux-gnu/libstdc++.so.6",
+		"build/sysroot-arm64/lib/aarch64-linux-gnu/libc.so.6",
+		"build/sysroot-arm64/lib/aarch64-linux-gnu/ld-linux-aarch64.so.1",
+		"build/sysroot-arm64/usr/lib/aarch64-linux-gnu/libgnutls.so.30",
+		"build/sysroot-arm64/usr/lib/aarch64-linux-gnu/libstdc++.so.6",
+		"build/arm64/profd",
 		"/bin/busybox",
 		"/bin/bash",
 		"/proc/self/exe",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows against the truth: running programs are stopped at arbitrary instructions and walked by our tables and
- * the unwinder's own step (bpf/unwind_step.h), and nearly every walk must reach the end of its stack. */
+/* Rows against the truth: running programs are stopped at arbitrary instructions and walked by our
+ * tables and the unwinder's own step (bpf/unwind_step.h), and nearly every walk must reach the end
+ * of its stack. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -57,7 +59,7 @@ struct map {
 static struct map maps[MAPS_MAX];
 static unsigned map_count;
 
-/* ---- the target's code --------------------------------------------------------------------------- */
+/* ---- the target's code ----------------------------------------------------------------------- */
 
 static int open_code(const char *path)
 {
@@ -119,7 +121,7 @@ static void unload_maps(void)
 	map_count = 0;
 }
 
-/* ---- walking ------------------------------------------------------------------------------------- */
+/* ---- walking --------------------------------------------------------------------------------- */
 
 static const struct unwind_rule *rule_at(uint64_t pc)
 {
@@ -135,16 +137,23 @@ static const struct unwind_rule *rule_at(uint64_t pc)
 static int walk(pid_t tid)
 {
 	struct user_regs_struct r;
+	struct iovec to = { &r, sizeof(r) };
 	struct unwind_state at;
 
-	if (ptrace(PTRACE_GETREGS, tid, NULL, &r) < 0)
+	if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &to) < 0)
 		return -1;
+#if ARCH_LINK_REGISTER
+	at = (struct unwind_state){ .ip = r.pc, .sp = r.sp, .fp = r.regs[ARCH_REG_FP], .regs_known = 1 };
+	memcpy(at.regs, r.regs, sizeof(r.regs));
+	at.regs[ARCH_REG_SP] = r.sp;
+#else
 	at = (struct unwind_state){ .ip = r.rip,
 				    .sp = r.rsp,
 				    .fp = r.rbp,
 				    .regs_known = 1,
 				    .regs = { r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8,
 					      r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15 } };
+#endif
 	for (int frames = 1; frames < FRAMES_MAX; frames++) {
 		const struct unwind_rule *rule = rule_at(at.ip - !!at.is_return);
 		int rc = rule ? unwind_step(&at, rule) : UNWIND_NO_RULE;
@@ -223,28 +232,34 @@ static struct result run(const char *path)
 	(void)kill(target, SIGKILL);
 	(void)waitpid(target, NULL, 0);
 	unload_maps();
-	print_message("%s: %u of %u stacks complete, up to %d frames\n", path, result.complete, result.samples,
-		      result.deepest);
+	print_message("%s: %u of %u stacks complete, up to %d frames\n", path, result.complete,
+		      result.samples, result.deepest);
 	return result;
 }
 
-/* ---- programs ------------------------------------------------------------------------------------ */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* Recursion, alloca, callbacks out of libc, work in a signal handler, a second thread. */
 static const char c_program[] =
 	"#include <alloca.h>\n#include <pthread.h>\n#include <signal.h>\n#include <stdlib.h>\n"
 	"#include <string.h>\n#include <time.h>\n"
 	"static volatile unsigned sink;\n"
-	"static int cmp(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }\n"
-	"static __attribute__((noinline)) void sort(int n) { int x[200]; for (int r = 0; r < n; r++) {\n"
-	"  for (int i = 0; i < 200; i++) x[i] = i * 7919 % 211; qsort(x, 200, sizeof(int), cmp); sink += x[7]; } }\n"
-	"static __attribute__((noinline)) int deep(int n) { char *p = alloca(16 + n); memset(p, n, 16 + n);\n"
+	"static int cmp(const void *a, const void *b) { return *(const int *)a - *(const int *)b; "
+	"}\n"
+	"static __attribute__((noinline)) void sort(int n) { int x[200]; for (int r = 0; r < n; "
+	"r++) {\n"
+	"  for (int i = 0; i < 200; i++) x[i] = i * 7919 % 211; qsort(x, 200, sizeof(int), cmp); "
+	"sink += x[7]; } }\n"
+	"static __attribute__((noinline)) int deep(int n) { char *p = alloca(16 + n); memset(p, n, "
+	"16 + n);\n"
 	"  if (n) return deep(n - 1) + p[3]; sort(20); return p[0]; }\n"
 	"static void on_signal(int s) { sort(20); }\n"
 	"static void clocks(void) { struct timespec t; for (int i = 0; i < 500; i++) {\n"
 	"  clock_gettime(CLOCK_MONOTONIC, &t); sink += t.tv_nsec; } }\n"
-	"static void *run(void *arg) { for (;;) { sink += deep(30); clocks(); raise(SIGUSR1); } return arg; }\n"
-	"int main(void) { pthread_t t; signal(SIGUSR1, on_signal); pthread_create(&t, 0, run, 0); run(0); }\n";
+	"static void *run(void *arg) { for (;;) { sink += deep(30); clocks(); raise(SIGUSR1); } "
+	"return arg; }\n"
+	"int main(void) { pthread_t t; signal(SIGUSR1, on_signal); pthread_create(&t, 0, run, 0); "
+	"run(0); }\n";
 
 static void test_c_programs(void **state)
 {
@@ -274,16 +289,18 @@ static void test_c_programs(void **state)
 	}
 }
 
-/* A context that goes on to another one: where its stack ends stands the other's address, which is no frame. Half of its
- * time is at the bottom, so that some of the stops are there. */
+/* A context that goes on to another one: where its stack ends stands the other's address, which is
+ * no frame. Half of its time is at the bottom, so that some of the stops are there. */
 static const char coroutine[] =
 	"#include <stdlib.h>\n#include <ucontext.h>\n"
 	"static volatile unsigned sink;\n"
 	"static __attribute__((noinline)) void deep(int n) { if (n) deep(n - 1);\n"
 	"  for (int i = 0; i < (n ? 1000 : 40000); i++) sink += i; }\n"
 	"static void run(void) { for (;;) deep(40); }\n"
-	"int main(void) { ucontext_t in, out; getcontext(&in); in.uc_link = &out; in.uc_stack.ss_size = 1 << 16;\n"
-	" in.uc_stack.ss_sp = malloc(1 << 16); makecontext(&in, run, 0); return swapcontext(&out, &in); }\n";
+	"int main(void) { ucontext_t in, out; getcontext(&in); in.uc_link = &out; "
+	"in.uc_stack.ss_size = 1 << 16;\n"
+	" in.uc_stack.ss_sp = malloc(1 << 16); makecontext(&in, run, 0); return swapcontext(&out, "
+	"&in); }\n";
 
 static void test_coroutine(void **state)
 {
@@ -294,7 +311,8 @@ static void test_coroutine(void **state)
 		struct result result;
 		char path[256];
 
-		assert_true(fixture_run("gcc -fno-optimize-sibling-calls %s -o coroutine coroutine.c", builds[i]));
+		assert_true(fixture_run(
+			"gcc -fno-optimize-sibling-calls %s -o coroutine coroutine.c", builds[i]));
 		(void)snprintf(path, sizeof(path), "%s/coroutine", fixture_dir());
 		result = run(path);
 		if (!result.samples) {

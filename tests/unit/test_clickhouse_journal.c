@@ -34,7 +34,7 @@ static void remove_folder(const struct folder *f)
 	assert_int_equal(system(command), 0);
 }
 
-/* ---- the address ----------------------------------------------------------------------------------- */
+/* ---- the address ----------------------------------------------------------------------------- */
 
 static void test_urls(void **state)
 {
@@ -43,9 +43,11 @@ static void test_urls(void **state)
 		bool tls;
 	} rows[] = {
 		{ "clickhouse://db:8123/profd", "", "", "db:8123", "profd", false },
-		{ "clickhouse://u@db.example-1.org:8443/P_9", "u", "", "db.example-1.org:8443", "P_9", true },
+		{ "clickhouse://u@db.example-1.org:8443/P_9", "u", "", "db.example-1.org:8443",
+		  "P_9", true },
 		{ "clickhouse://u:p@[::1]:8123/d", "u", "p", "[::1]:8123", "d", false },
-		{ "clickhouse://u%40x:p%3A%2f%25@10.0.0.1:1/d", "u@x", "p:/%", "10.0.0.1:1", "d", false },
+		{ "clickhouse://u%40x:p%3A%2f%25@10.0.0.1:1/d", "u@x", "p:/%", "10.0.0.1:1", "d",
+		  false },
 		{ "clickhouse://u:a:b@db:65535/d", "u", "a:b", "db:65535", "d", false },
 		{ "clickhouse://u:@db:1/d", "u", "", "db:1", "d", false },
 		{ .url = "clickhouse://db/profd" },
@@ -54,7 +56,8 @@ static void test_urls(void **state)
 		{ .url = "clickhouse://db:8123/a/b" },
 		{ .url = "clickhouse://db:8123/a?x=1" },
 		{ .url = "clickhouse://db:8123/a-b" },
-		{ .url = "clickhouse://db:8123/01234567890123456789012345678901234567890123456789012345678901234" },
+		{ .url = "clickhouse://db:8123/"
+			 "01234567890123456789012345678901234567890123456789012345678901234" },
 		{ .url = "clickhouse://db:0/d" },
 		{ .url = "clickhouse://db:65536/d" },
 		{ .url = "clickhouse://db:+1/d" },
@@ -94,7 +97,7 @@ static void test_urls(void **state)
 	}
 }
 
-/* ---- the journal ----------------------------------------------------------------------------------------- */
+/* ---- the journal ----------------------------------------------------------------------------- */
 
 static struct journal *open_journal(const struct folder *f)
 {
@@ -109,7 +112,11 @@ static struct journal *open_journal(const struct folder *f)
 
 static uint64_t write_op(struct journal *journal, const char *text)
 {
-	const struct journal_op op = { .table = 2, .number = journal_begin(journal), .partition = 3, .data = text, .len = strlen(text) };
+	const struct journal_op op = { .table = 2,
+				       .number = journal_begin(journal),
+				       .partition = 3,
+				       .data = text,
+				       .len = strlen(text) };
 	struct err err = { 0 };
 
 	assert_int_equal(journal_write(journal, &op, false, &err), 0);
@@ -138,7 +145,9 @@ static void test_journal_full(void **state)
 	static const char large_data[200];
 	struct folder f = new_folder();
 	struct journal *journal = open_journal(&f);
-	const struct journal_op large = { .table = 1, .number = 2, .data = large_data, .len = sizeof(large_data) };
+	const struct journal_op large = {
+		.table = 1, .number = 2, .data = large_data, .len = sizeof(large_data)
+	};
 	struct err err = { 0 };
 	uint64_t number;
 	int rc = 0;
@@ -185,7 +194,9 @@ static void test_journal_torn(void **state)
 		assert_true(journal->given >= (cut == len ? last : cut >= 56 ? before : 0));
 		again = write_op(journal, "again");
 		assert_true(cut < 56 || again > before);
-		check_journal(journal, cut == len ? "first second again " : cut >= 56 ? "first again " : "again ");
+		check_journal(journal, cut == len  ? "first second again "
+				       : cut >= 56 ? "first again "
+						   : "again ");
 		journal_close(journal);
 		(void)unlink(path);
 	}

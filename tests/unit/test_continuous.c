@@ -11,8 +11,9 @@
 #include "agent/base/clock.h"
 #include "agent/base/ulid.h"
 #include "agent/recording/roll_up.h"
-#include "agent/session/continuous.h"
-#include "agent/session/session_record.h"
+#include "agent/session/continuous/continuous.h"
+#include "agent/session/continuous/standing.h"
+#include "agent/session/records/session_record.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -58,6 +59,51 @@ static void test_settings(void **state)
 	assert_true(sessions_continuous_delete(f->sessions, "other", "db", &err) < 0);
 	assert_int_equal(sessions_continuous_delete(f->sessions, "default", "web", &err), 0);
 	session_fixture_wait_rate(f, 0);
+}
+
+/* Puts settings of @tenant with @types until one is refused; how many were taken. */
+static unsigned fill_settings(struct session_fixture *f, const char *tenant, uint32_t types,
+			      struct err *err)
+{
+	unsigned count = 0;
+
+	for (;; count++) {
+		char service[32];
+		struct continuous_setting setting;
+		struct continuous_info info;
+
+		(void)snprintf(service, sizeof(service), "many-%u", count);
+		setting = session_fixture_setting(tenant, service, 19);
+		setting.types = types;
+		setting.enabled = false;
+		if (sessions_continuous_put(f->sessions, &setting, &info, err) < 0)
+			return count;
+	}
+}
+
+/* A tenant that takes all it may leaves the others theirs, and reads nothing about them. */
+static void test_limits_of_each_tenant(void **state)
+{
+	const uint32_t chained = profile_types_kept(PROFILE_KEPT_SESSIONS);
+	const unsigned types = (unsigned)__builtin_popcount(chained);
+	struct session_fixture *f = *state;
+	struct err err = { 0 };
+
+	assert_int_equal(fill_settings(f, "one", 1u << PROFILE_CPU, &err), CONTINUOUS_TENANT_MAX);
+	assert_string_equal(err.word, "LimitReached");
+	assert_int_equal(fill_settings(f, "two", 1u << PROFILE_CPU, &err), CONTINUOUS_TENANT_MAX);
+	assert_int_equal(fill_settings(f, "three", chained, &err), STANDING_TENANT_MAX / types);
+	assert_string_equal(err.word, "LimitReached");
+	assert_non_null(strstr(err.text, "this tenant's settings ask for"));
+	assert_int_equal(fill_settings(f, "four", chained, &err), STANDING_TENANT_MAX / types);
+	assert_int_equal(fill_settings(f, "five", chained, &err), STANDING_TENANT_MAX / types);
+	(void)fill_settings(f, "six", chained, &err);
+	assert_string_equal(err.word, "LimitReached");
+	assert_null(strpbrk(err.text, "0123456789"));
+	(void)fill_settings(f, "seven", 1u << PROFILE_CPU, &err);
+	(void)fill_settings(f, "eight", 1u << PROFILE_CPU, &err);
+	assert_string_equal(err.word, "LimitReached");
+	assert_null(strpbrk(err.text, "0123456789"));
 }
 
 static void test_refused_settings(void **state)
@@ -174,16 +220,19 @@ static void test_kills_lose_nothing(void **state)
 }
 
 /* Nothing is known of the stacks where nobody looks at them. */
-static void assert_quality(const struct profile_quality *quality, int64_t samples, int64_t lost, double rate)
+static void assert_quality(const struct profile_quality *quality, int64_t samples, int64_t lost,
+			   double rate)
 {
 	assert_int_equal(quality->samples, samples);
 	assert_int_equal(quality->lost, lost);
 	assert_true(fabs(quality->effective_rate - rate) < 0.01 * rate);
-	assert_true(quality->truncated_pct < 0 && quality->unknown_frame_pct < 0 && quality->guessed_frame_pct < 0);
+	assert_true(quality->truncated_pct < 0 && quality->unknown_frame_pct < 0 &&
+		    quality->guessed_frame_pct < 0);
 	assert_true(quality->overhead_pct < 0);
 }
 
-static void assert_functions_are_those_of_the_profile(struct session_fixture *f, const struct history_window *window)
+static void assert_functions_are_those_of_the_profile(struct session_fixture *f,
+						      const struct history_window *window)
 {
 	cleanup_free struct profile_function_row *rows = NULL;
 	cleanup(profile) struct profile *p = NULL;
@@ -198,15 +247,18 @@ static void assert_functions_are_those_of_the_profile(struct session_fixture *f,
 	for (size_t i = 0; i < count; i++) {
 		const struct profile_function_row *row = &functions.rows[i];
 
-		assert_string_equal(profile_string(functions.profile, functions.profile->functions[row->function].name),
-				    profile_string(p, p->functions[rows[i].function].name));
+		assert_string_equal(
+			profile_string(functions.profile,
+				       functions.profile->functions[row->function].name),
+			profile_string(p, p->functions[rows[i].function].name));
 		assert_int_equal(row->self, rows[i].self);
 		assert_int_equal(row->cumulative, rows[i].cumulative);
 		assert_int_equal(row->count, rows[i].count);
 	}
 	for (int i = 0; i < PROFILE_VALUES_MAX; i++)
 		assert_int_equal(functions.profile->totals[i], p->totals[i]);
-	assert_quality(&functions.profile->quality, p->quality.samples, p->quality.lost, p->quality.effective_rate);
+	assert_quality(&functions.profile->quality, p->quality.samples, p->quality.lost,
+		       p->quality.effective_rate);
 	history_functions_deinit(&functions);
 }
 
@@ -219,15 +271,16 @@ static void roll_up(struct session_fixture *f)
 
 	assert_int_equal(store_open(f->dir, NULL, "", &store, &err), 0);
 	for (int i = 0; i < 2; i++, hour_ns -= CONTINUOUS_HOUR_NS) {
-		const struct store_day day = { .day = (uint32_t)(hour_ns / CONTINUOUS_DAY_NS), .retention_days = 7 };
+		const struct store_day day = { .day = (uint32_t)(hour_ns / CONTINUOUS_DAY_NS),
+					       .retention_days = 7 };
 		int rc = roll_up_hour(store, &day, hour_ns, &err);
 
 		assert_true(rc == 0 || rc == -ENOENT);
 	}
 }
 
-/* Pairs get their lasting numbers in the order of their stacks, not as they came: each keeps its own samples, also when their
- * hour is rolled up. */
+/* Pairs get their lasting numbers in the order of their stacks, not as they came: each keeps its
+ * own samples, also when their hour is rolled up. */
 static void test_each_stack_keeps_its_samples(void **state)
 {
 	enum { STACKS = 40, LIVES = 2 };
@@ -354,26 +407,42 @@ static void test_windows_and_points(void **state)
 
 static struct store_window looked(const char *service, uint64_t minute_ns, uint64_t samples)
 {
-	return (struct store_window){ .service = service, .type = "cpu", .owners = ",default:99,",
-				      .from_ns = minute_ns, .whole = true, .profiled_ms = samples ? 60000 : 30000,
-				      .samples = samples, .lost = samples / 10, .value = (int64_t)samples * 1000, .data = "", .len = 1 };
+	return (struct store_window){ .service = service,
+				      .type = "cpu",
+				      .owners = ",default:99,",
+				      .from_ns = minute_ns,
+				      .whole = true,
+				      .profiled_ms = samples ? 60000 : 30000,
+				      .samples = samples,
+				      .lost = samples / 10,
+				      .value = (int64_t)samples * 1000,
+				      .data = "",
+				      .len = 1 };
 }
 
-/* Services that are looked at side by side are looked at in the same time: of the whole host it counts once. */
+/* Services that are looked at side by side are looked at in the same time: of the whole host it
+ * counts once. */
 static void test_the_host_is_looked_at_once(void **state)
 {
 	struct session_fixture *f = *state;
-	uint64_t day = clock_realtime_ns() / (86400 * NS_PER_S) - 1, begin_ns = day * 86400 * NS_PER_S + 600 * NS_PER_S;
-	struct store_window windows[] = { looked("*", begin_ns, 0), looked("other", begin_ns, 10), looked("web", begin_ns, 40) };
+	uint64_t day = clock_realtime_ns() / (86400 * NS_PER_S) - 1,
+		 begin_ns = day * 86400 * NS_PER_S + 600 * NS_PER_S;
+	struct store_window windows[] = { looked("*", begin_ns, 0), looked("other", begin_ns, 10),
+					  looked("web", begin_ns, 40) };
 	const struct store_day which = { .day = (uint32_t)day, .retention_days = 7 };
-	struct history_window window = { .tenant = "default", .service = "*", .type = PROFILE_CPU, .from_ns = begin_ns,
+	struct history_window window = { .tenant = "default",
+					 .service = "*",
+					 .type = PROFILE_CPU,
+					 .from_ns = begin_ns,
 					 .to_ns = begin_ns + MINUTE };
 	struct history_points points;
 	struct err err = { 0 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(windows); i++)
 		windows[i].profiled_ms = 12000;
-	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows, ARRAY_SIZE(windows), 1, 1, &err), 0);
+	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows,
+					      ARRAY_SIZE(windows), 1, 1, &err),
+			 0);
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
 	assert_int_equal(points.count, 1);
 	assert_int_equal(points.items[0].total_value, 50 * 1000);
@@ -403,7 +472,9 @@ static void test_zero_is_no_gap(void **state)
 	struct history_points points;
 	struct err err = { 0 };
 
-	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows, ARRAY_SIZE(windows), 1, 1, &err), 0);
+	assert_int_equal(store_history_append(f->store, &which, NULL, 0, windows,
+					      ARRAY_SIZE(windows), 1, 1, &err),
+			 0);
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
 	assert_int_equal(points.count, ARRAY_SIZE(expected));
 	for (uint32_t i = 0; i < points.count; i++) {
@@ -414,11 +485,12 @@ static void test_zero_is_no_gap(void **state)
 	}
 	assert_quality(&points.quality, 90, 9, 1e6);
 	history_points_deinit(&points);
-	/* Of a service that was never seen nothing is said; nor are these windows profiles. */
+	/* A service that was never seen has no quality figures. */
 	window.service = "nobody";
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
 	assert_int_equal(points.count, 0);
-	assert_true(points.quality.samples < 0 && points.quality.lost < 0 && points.quality.effective_rate < 0);
+	assert_true(points.quality.samples < 0 && points.quality.lost < 0 &&
+		    points.quality.effective_rate < 0);
 	history_points_deinit(&points);
 }
 
@@ -508,7 +580,9 @@ static void test_what_is_learned_later_counts(void **state)
 {
 	struct session_fixture *f = *state;
 	struct continuous_setting setting = session_fixture_setting("default", "port:9090", 99);
-	struct fake_proc late = { .proc = 7, .tgid = 107, .comm = "late", .exe = "/usr/bin/late", .cgroup = "/" };
+	struct fake_proc late = {
+		.proc = 7, .tgid = 107, .comm = "late", .exe = "/usr/bin/late", .cgroup = "/"
+	};
 
 	session_fixture_put(f, &setting);
 	session_fixture_wait_rate(f, 99);
@@ -522,8 +596,8 @@ static void test_what_is_learned_later_counts(void **state)
 	session_fixture_wait_samples(f, "default", "late", 20);
 }
 
-/* Each minute that a wait goes through has its part of it. What does not end is asked for, as the setting begins and then
- * once a minute. */
+/* Each minute that a wait goes through has its part of it. What does not end is asked for, as the
+ * setting begins and then once a minute. */
 static void test_long_waits(void **state)
 {
 	struct session_fixture *f = *state;
@@ -543,7 +617,8 @@ static void test_long_waits(void **state)
 	for (int i = 0; i < 6000 && !f->feed.sweeps; i++)
 		clock_sleep_ns(10 * NS_PER_MS);
 	assert_true(f->feed.sweeps > 0);
-	fake_feed_wait(&f->feed, 1, 100, 2, end_ns, 150 * NS_PER_S, PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
+	fake_feed_wait(&f->feed, 1, 100, 2, end_ns, 150 * NS_PER_S,
+		       PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
 	session_fixture_wait_samples(f, "default", "web", parts);
 	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
 	for (uint32_t i = 0; i < points.count; i++) {
@@ -564,11 +639,37 @@ static void test_clock_jumps_are_gaps(void **state)
 	assert_int_equal(continuous_looked_from(now - flush, now, flush), now - flush);
 	assert_int_equal(continuous_looked_from(now - 2 * flush, now, flush), now - 2 * flush);
 	assert_int_equal(continuous_looked_from(0, now, flush), now);
-	assert_int_equal(continuous_looked_from(now - 3600 * NS_PER_S, now, flush), now); /* slept, or set on */
+	assert_int_equal(continuous_looked_from(now - 3600 * NS_PER_S, now, flush),
+			 now); /* slept, or set on */
 	assert_int_equal(continuous_looked_from(now + NS_PER_S, now, flush), now);	  /* set back */
 }
 
-/* CPU, waits and both together of one service, each a span of its own; windows begin with the minute. */
+/* A sampled minor page fault, which stands for FAULTS. */
+#define FAULTS 64
+static void fault(struct session_fixture *f, uint64_t time_ns)
+{
+	struct feed_sample sample = { .time_ns = time_ns,
+				      .value = FAULTS,
+				      .value2 = FAULTS * 1024,
+				      .proc = 1,
+				      .tid = 100,
+				      .user_stack = 2,
+				      .type = PROF_SAMPLE_FAULT,
+				      .state = PROF_FAULT_MINOR,
+				      .comm = "worker" };
+
+	fake_feed_any_sample(&f->feed, &sample);
+}
+
+static int64_t self_of_200(enum profile_type type)
+{
+	if (type == PROFILE_FAULTS)
+		return (int64_t)20 * FAULTS;
+	return type == PROFILE_CPU ? -1 : 20 * 5 * (int64_t)NS_PER_MS;
+}
+
+/* CPU, waits, both together and page faults of one service, each a span of its own; windows begin
+ * with the minute. */
 static void test_several_types(void **state)
 {
 	struct session_fixture *f = *state;
@@ -579,24 +680,27 @@ static void test_several_types(void **state)
 	uint64_t now_ns = clock_monotonic_ns();
 	bool complete = false;
 
-	setting.types = 1u << PROFILE_CPU | 1u << PROFILE_OFFCPU | 1u << PROFILE_WALL;
+	setting.types = 1u << PROFILE_CPU | 1u << PROFILE_OFFCPU | 1u << PROFILE_WALL |
+			1u << PROFILE_FAULTS;
 	session_fixture_put(f, &setting);
 	session_fixture_wait_rate(f, 99);
-	assert_int_equal(f->feed.types & (PROF_WANT_CPU | PROF_WANT_OFFCPU), PROF_WANT_CPU | PROF_WANT_OFFCPU);
+	assert_int_equal(f->feed.types & (PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_FAULTS),
+			 PROF_WANT_CPU | PROF_WANT_OFFCPU | PROF_WANT_FAULTS);
 	for (uint64_t i = 0; i < 20; i++) {
 		fake_feed_sample(&f->feed, 1, 100, 1, now_ns + i, PERIOD_99);
 		fake_feed_wait(&f->feed, 1, 100, 2, now_ns + i, 5 * NS_PER_MS, PROF_OFF_BLOCKED << 4);
+		fault(f, now_ns + i);
 	}
 	for (int i = 0; i < 6000 && !complete; i++) {
 		clock_sleep_ns(10 * NS_PER_MS);
 		session_list_deinit(&list);
 		list = session_fixture_list(f, "default", "web");
-		complete = list.count >= 3;
+		complete = list.count >= 4;
 		for (uint32_t j = 0; j < list.count; j++)
 			complete &= list.items[j].sample_count >=
 				    (list.items[j].type == PROFILE_WALL ? 40u : 20u);
 	}
-	assert_int_equal(list.count, 3);
+	assert_int_equal(list.count, 4);
 	for (uint32_t j = 0; j < list.count; j++) {
 		cleanup(profile) struct profile *p = NULL;
 
@@ -610,107 +714,16 @@ static void test_several_types(void **state)
 		for (uint32_t i = 0; i < p->event_count; i++)
 			assert_int_equal(p->events[i].time_ns % MINUTE, 0);
 		assert_int_equal(session_fixture_self(p, "f_100"),
-				 window.type == PROFILE_OFFCPU ? -1 : 20 * (int64_t)PERIOD_99);
-		assert_int_equal(session_fixture_self(p, "f_200"),
-				 window.type == PROFILE_CPU ? -1 : 20 * 5 * (int64_t)NS_PER_MS);
+				 window.type == PROFILE_OFFCPU || window.type == PROFILE_FAULTS
+					 ? -1
+					 : 20 * (int64_t)PERIOD_99);
+		assert_int_equal(session_fixture_self(p, "f_200"), self_of_200(window.type));
 	}
 	session_list_deinit(&list);
 }
 
-/* The standing session of @service, once it has taken @samples and is as @status says. */
-static struct session_info await_standing(struct session_fixture *f, const char *service, uint64_t samples,
-					  enum session_status status)
-{
-	struct session_info found = { 0 };
-
-	for (int i = 0; i < 6000 && !found.id[0]; i++) {
-		struct session_list list = session_fixture_list(f, "default", service);
-
-		for (uint32_t j = 0; j < list.count; j++)
-			if (list.items[j].continuous && list.items[j].started_at_ns &&
-			    list.items[j].status == status && list.items[j].sample_count == samples)
-				found = list.items[j];
-		session_list_deinit(&list);
-		clock_sleep_ns(10 * NS_PER_MS);
-	}
-	if (!found.id[0])
-		fail_msg("no such session of %s", service);
-	return found; /* but for what it owned */
-}
-
-/* Waits for locks are taken by sessions that follow one another, beside those that are asked for. */
-static void test_standing_sessions(void **state)
-{
-	struct session_fixture *f = *state;
-	struct continuous_setting setting = session_fixture_setting("default", "web", 99);
-	struct session_request request = session_fixture_request("web", 60);
-	const uint8_t futex = PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX;
-	struct continuous_info status;
-	struct session_info info;
-	struct err err = { 0 };
-	char id[SESSION_ID_SIZE];
-	bool stopped = true;
-	uint64_t now_ns;
-
-	setting.types = 1u << PROFILE_BLOCK;
-	session_fixture_put(f, &setting);
-	info = await_standing(f, "web", 0, SESSION_RUNNING);
-	assert_int_equal(info.type, PROFILE_BLOCK);
-	request.type = PROFILE_BLOCK;
-	session_fixture_start(f, &request, id);
-	now_ns = clock_monotonic_ns();
-	for (uint64_t i = 0; i < 20; i++)
-		fake_feed_wait(&f->feed, 1, 100, 2, now_ns + i, NS_PER_MS / 10, futex);
-	(void)await_standing(f, "web", 20, SESSION_RUNNING);
-	assert_int_equal(sessions_continuous_get(f->sessions, "default", "web", &status, &err), 0);
-	assert_int_equal(status.status.sessions, 1);
-	assert_string_equal(status.status.last_session_id, info.id);
-	assert_string_equal(status.status.refusal, "");
-	/* Nobody wants it any more: it ends with what it has. */
-	assert_int_equal(sessions_continuous_delete(f->sessions, "default", "web", &err), 0);
-	info = await_standing(f, "web", 20, SESSION_COMPLETED);
-	assert_true(info.stopped_early && info.total_value <= 20 * (int64_t)NS_PER_MS / 10 && info.total_value > 0);
-	assert_int_equal(sessions_delete(f->sessions, "default", info.id, &stopped, &err), 0);
-	assert_false(stopped);
-	assert_int_equal(sessions_get(f->sessions, "default", info.id, &info, &err), -ENOENT);
-}
-
-/* A window's sessions of those who unlock and of those who wait are not one profile: the newest say of which. */
-static void test_window_of_two_sources(void **state)
-{
-	enum { OTHERS = 3, SESSIONS = 4 };
-	struct session_fixture *f = *state;
-	const uint64_t begin_ns = (clock_realtime_ns() / MINUTE - 100) * MINUTE;
-	const struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_MUTEX,
-					       .from_ns = begin_ns, .to_ns = begin_ns + 50 * MINUTE };
-	struct session_info info = { .type = PROFILE_MUTEX, .tenant = "default", .service = "web",
-				     .selector = "service:web", .status = SESSION_COMPLETED, .duration_ns = MINUTE,
-				     .sample_count = 1, .total_value = 5, .quality = { .samples = 1 } };
-	cleanup(profile) struct profile *p = NULL;
-	struct history_points points;
-	struct err err = { 0 };
-
-	for (uint32_t i = 0; i < OTHERS + SESSIONS; i++) {
-		info.source = i < OTHERS ? PROFILE_SOURCE_UNLOCKERS : PROFILE_SOURCE_USUAL;
-		info.created_at_ns = info.started_at_ns = begin_ns + i * MINUTE;
-		info.completed_at_ns = info.created_at_ns + MINUTE;
-		strcpy(info.id, "sess-");
-		ulid_make(info.created_at_ns, info.id + strlen("sess-"));
-		assert_int_equal(session_record_put(f->store, &info, NULL, &err), 0);
-	}
-	assert_int_equal(sessions_points(f->sessions, &window, MINUTE, NULL, &points, &err), 0);
-	assert_int_equal(points.count, SESSIONS);
-	assert_int_equal(points.items[0].from_ns, begin_ns + OTHERS * MINUTE);
-	assert_int_equal(points.quality.samples, SESSIONS);
-	assert_string_equal(points.quality.notes[0], "3 sessions that were taken in another way than the newest are left out");
-	history_points_deinit(&points);
-	assert_int_equal(sessions_window_profile(f->sessions, &window, &p, &err), 0);
-	assert_int_equal(p->meta.source, PROFILE_SOURCE_USUAL);
-	assert_int_equal(p->meta.duration_ns, SESSIONS * MINUTE);
-	assert_string_equal(p->quality.notes[0], "3 sessions that were taken in another way than the newest are left out");
-}
-
-/* One setting for everything: each of 200 services has its own windows, those that appear later too. */
+/* One setting for everything: each of 200 services has its own windows, those that appear later
+ * too. */
 static void test_two_hundred_services(void **state)
 {
 	enum { SERVICES = 200, EACH = 19 };
@@ -838,7 +851,8 @@ static void test_baseline_of_a_span_outlives_it(void **state)
 	session_list_deinit(&list);
 	session_fixture_kill(f);
 	session_fixture_open(f);
-	assert_int_equal(store_history_days(f->store, false, note_day, (void *[]){ days, &count }, &err), 0);
+	assert_int_equal(
+		store_history_days(f->store, false, note_day, (void *[]){ days, &count }, &err), 0);
 	assert_true(count > 0);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(store_history_drop(f->store, &days[i], &err), 0);
@@ -859,6 +873,7 @@ int main(void)
 	cmocka_unit_test_setup_teardown(name, session_fixture_setup, session_fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_settings),
+		T(test_limits_of_each_tenant),
 		T(test_refused_settings),
 		T(test_spans_are_sessions),
 		T(test_kills_lose_nothing),
@@ -873,8 +888,6 @@ int main(void)
 		cmocka_unit_test(test_clock_jumps_are_gaps),
 		T(test_long_waits),
 		T(test_several_types),
-		T(test_standing_sessions),
-		T(test_window_of_two_sources),
 		T(test_two_hundred_services),
 		T(test_pages),
 		T(test_baseline_of_a_span_outlives_it),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Single samples of continuous profiling: each keeps its time for as long as the budget lasts, over kills and roll-ups;
- * what is left after that is sums of minutes, and says so. */
+/* Single samples of continuous profiling: each keeps its time for as long as the budget lasts, over
+ * kills and roll-ups; what is left after that is sums of minutes, and says so. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "agent/base/hash.h"
 #include "agent/profile/heatmap.h"
 #include "agent/recording/roll_up.h"
-#include "agent/session/continuous.h"
+#include "agent/session/continuous/continuous.h"
 #include "tests/support/session_fixture.h"
 
 #define MINUTE (60 * NS_PER_S)
@@ -95,9 +95,10 @@ static void test_format(void **state)
 
 /* ---- what is kept ---------------------------------------------------------------------------- */
 
-/* Events of all spans of a service: at most @max times, ascending; the number. @ret_timed: how many spans have them. */
-static size_t read_spans(struct session_fixture *f, const char *tenant, const char *service, uint64_t *times,
-			 size_t max, unsigned *ret_timed)
+/* Events of all spans of a service: at most @max times, ascending; the number. @ret_timed: how many
+ * spans have them. */
+static size_t read_spans(struct session_fixture *f, const char *tenant, const char *service,
+			 uint64_t *times, size_t max, unsigned *ret_timed)
 {
 	struct session_list list = session_fixture_list(f, tenant, service);
 	size_t count = 0;
@@ -129,7 +130,8 @@ static void check_times(struct session_fixture *f, const uint64_t *expected, siz
 	assert_int_equal(read_spans(f, "default", "web", times, ARRAY_SIZE(times), &timed), count);
 	assert_int_equal(timed, UINT32_MAX);
 	for (size_t i = 1; i < count; i++) {
-		int64_t gap = (int64_t)(times[i] - times[i - 1]), meant = (int64_t)(expected[i] - expected[i - 1]);
+		int64_t gap = (int64_t)(times[i] - times[i - 1]),
+			meant = (int64_t)(expected[i] - expected[i - 1]);
 
 		if (llabs(gap - meant) > (int64_t)CHUNK_DETAIL_TICK_NS)
 			fail_msg("sample %zu came %ld ns after the one before, not %ld", i, gap, meant);
@@ -176,7 +178,8 @@ static void test_each_sample_keeps_its_time(void **state)
 	check_times(f, expected, N);
 }
 
-/* A window of a minute or two can be asked for as it was, and holds the minutes that begin in it: no more, no less. */
+/* A window of a minute or two can be asked for as it was, and holds the minutes that begin in it:
+ * no more, no less. */
 static void test_short_windows(void **state)
 {
 	enum { N = 60 };
@@ -191,7 +194,8 @@ static void test_short_windows(void **state)
 	session_fixture_put(f, &setting);
 	session_fixture_wait_rate(f, 99);
 	for (uint64_t i = 0; i < N; i++)
-		fake_feed_sample(&f->feed, 1, 100, 1 + i % 2, clock_monotonic_ns() - (N - i) * NS_PER_MS, PERIOD_99);
+		fake_feed_sample(&f->feed, 1, 100, 1 + i % 2,
+				 clock_monotonic_ns() - (N - i) * NS_PER_MS, PERIOD_99);
 	session_fixture_wait_samples(f, "default", "web", N);
 	assert_int_equal(sessions_window_profile(f->sessions, &window, &sums, &err), 0);
 	window.timed = true;
@@ -207,7 +211,8 @@ static void test_short_windows(void **state)
 	assert_true(sums->meta.duration_ns > 0 && sums->meta.duration_ns < MINUTE);
 }
 
-/* What on-demand sessions answer from their samples, spans answer too: the same sums, only finer. */
+/* Spans answer from their single samples as on-demand sessions do: the sums are the same, only
+ * finer. */
 static void test_views(void **state)
 {
 	struct session_fixture *f = *state;
@@ -299,7 +304,8 @@ static void test_the_budget_takes_the_oldest(void **state)
 	session_fixture_put(f, &setting);
 	session_fixture_wait_rate(f, 99);
 	for (uint64_t i = 0; i < OLD; i++)
-		fake_feed_sample(&f->feed, 1, 100, 1 + i % 2, now_ns - 660 * NS_PER_S + hash_mix64(i) % NS_PER_S, PERIOD_99);
+		fake_feed_sample(&f->feed, 1, 100, 1 + i % 2,
+				 now_ns - 660 * NS_PER_S + hash_mix64(i) % NS_PER_S, PERIOD_99);
 	session_fixture_wait_samples(f, "default", "web", OLD);
 	session_fixture_kill(f);
 	session_fixture_open(f);
@@ -348,10 +354,13 @@ static void test_detail_goes_with_its_day(void **state)
 	session_fixture_wait_rate(f, 99);
 	session_fixture_samples(f, 1, 1, 50);
 	session_fixture_wait_samples(f, "default", "web", 50);
-	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY), .retention_days = 30 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY),
+							  .retention_days = 30 });
 	assert_true(kept_bytes(f) > 0);
-	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY), .retention_days = 7 });
-	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY) + 1, .retention_days = 7 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY),
+							  .retention_days = 7 });
+	detail_drop_day(f->sessions, &(struct store_day){ .day = (uint32_t)(now_ns / DAY) + 1,
+							  .retention_days = 7 });
 	assert_int_equal(kept_bytes(f), 0);
 	assert_false(detail_drop_oldest(f->sessions));
 }
@@ -367,7 +376,8 @@ static void in_sessions(const struct session_fixture *f, const char *command)
 	assert_int_equal(system(text), 0);
 }
 
-/* Killed after the windows were stored and before their samples: those are read again, and count once. */
+/* Killed after the windows were stored and before their samples: those are read again, and count
+ * once. */
 static void test_killed_in_between(void **state)
 {
 	struct session_fixture *f = *state;
@@ -399,7 +409,7 @@ static void test_killed_in_between(void **state)
 	session_fixture_wait_samples(f, "default", "web", 30);
 }
 
-/* Where samples cannot be written or read, their sums are what they were. */
+/* Sums stay right when single samples cannot be written or read. */
 static void test_damage_costs_only_detail(void **state)
 {
 	struct session_fixture *f = *state;
@@ -412,7 +422,8 @@ static void test_damage_costs_only_detail(void **state)
 	session_fixture_samples(f, 1, 1, 10);
 	session_fixture_wait_samples(f, "default", "web", 10);
 	session_fixture_kill(f);
-	in_sessions(f, "for i in detail-*.log; do printf damaged | dd of=$i bs=1 seek=40 conv=notrunc 2>/dev/null; done");
+	in_sessions(f, "for i in detail-*.log; do printf damaged | dd of=$i bs=1 seek=40 "
+		       "conv=notrunc 2>/dev/null; done");
 	session_fixture_open(f);
 	assert_int_equal(read_spans(f, "default", "web", times, ARRAY_SIZE(times), &timed), 0);
 	session_fixture_wait_samples(f, "default", "web", 10);
@@ -447,7 +458,8 @@ static void test_each_owner_its_share(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, session_fixture_setup, session_fixture_teardown)
+#define T(name)                                                                                    \
+	cmocka_unit_test_setup_teardown(name, session_fixture_setup, session_fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_format),
 		T(test_each_sample_keeps_its_time),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waits for disks and what block devices had to do with them: an io session tells the parts apart, others do not. */
+/* Waits for disks and what block devices had to do with them: an io session tells the parts apart,
+ * others do not. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -11,16 +12,17 @@
 
 #include "agent/base/clock.h"
 #include "agent/profile/attribute.h"
-#include "agent/profile/interval.h"
+#include "agent/profile/memory/interval.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
 #define DISK	  (PROF_OFF_BLOCKED << 4 | PROF_WAIT_DISK)
-#define SHARES(device, queue) ((uint32_t)((device)*PROF_DISK_WHOLE) << 16 | (uint32_t)((queue)*PROF_DISK_WHOLE))
+#define SHARES(device, queue)                                                                      \
+	((uint32_t)((device)*PROF_DISK_WHOLE) << 16 | (uint32_t)((queue)*PROF_DISK_WHOLE))
 
 /* A wait of @ms that ended just now. */
-static void wait_for_disk(struct session_fixture *f, const char *disk, uint32_t shares, uint64_t ms, uint8_t state,
-			  uint64_t value2)
+static void wait_for_disk(struct session_fixture *f, const char *disk, uint32_t shares, uint64_t ms,
+			  uint8_t state, uint64_t value2)
 {
 	struct feed_sample sample = { .time_ns = clock_monotonic_ns(),
 				      .kernel_stack = 1,
@@ -115,7 +117,8 @@ static void test_parts_of_an_estimate(void **state)
 	assert_int_equal(profile_intervals(p[0], 1, &whole), 0);
 	assert_int_equal(profile_intervals(p[1], 1, &parts), 0);
 	assert_true(whole[0].lo < whole[0].hi);
-	assert_true(fabs(whole[0].lo / parts[0].lo - 1) < 1e-6 && fabs(whole[0].hi / parts[0].hi - 1) < 1e-6);
+	assert_true(fabs(whole[0].lo / parts[0].lo - 1) < 1e-6 &&
+		    fabs(whole[0].hi / parts[0].hi - 1) < 1e-6);
 	(void)profile_unref(p[0]);
 	(void)profile_unref(p[1]);
 }
@@ -123,8 +126,10 @@ static void test_parts_of_an_estimate(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_parts_of_a_wait, session_fixture_setup, session_fixture_teardown),
-		cmocka_unit_test_setup_teardown(test_parts_of_an_estimate, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_parts_of_a_wait, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_parts_of_an_estimate, session_fixture_setup,
+						session_fixture_teardown),
 	};
 
 	return cmocka_run_group_tests_name("disk_waits", tests, NULL, NULL);

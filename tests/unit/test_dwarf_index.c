@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions, inline chains and lines from DWARF: a program whose chain is known, in every DWARF version
- * and packing that the compilers here write, and a C++ program compared with llvm-symbolizer. */
+/* Functions, inline chains and lines from DWARF: a program whose chain is known, in every DWARF
+ * version and packing that the compilers here write, and a C++ program compared with
+ * llvm-symbolizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,9 +221,10 @@ static void test_dwz(void **state)
 	fixture_close(&file);
 }
 
-/* The same code: every address has the same chain, files and lines, whatever file they come from. */
-static void check_same_answers(const struct symbol_index *expected, const struct symbol_index *index, uint64_t fo,
-			       uint64_t end)
+/* The same code: every address has the same chain, files and lines, whatever file they come from.
+ */
+static void check_same_answers(const struct symbol_index *expected,
+			       const struct symbol_index *index, uint64_t fo, uint64_t end)
 {
 	static char want[1 << 18], got[1 << 18];
 
@@ -233,7 +235,8 @@ static void check_same_answers(const struct symbol_index *expected, const struct
 	}
 }
 
-/* The larger part of the debug information in files of its own, one per compilation, or all of them packed. */
+/* The larger part of the debug information in files of its own, one per compilation, or all of them
+ * packed. */
 static void test_split(void **state)
 {
 	static const char *const compilers[] = { "g++ -gdwarf-4", "g++ -gdwarf-5", "clang++-14 -gdwarf-4",
@@ -281,8 +284,8 @@ static void test_split(void **state)
 	}
 }
 
-/* llvm-symbolizer prints a function and a "file:line:column" line per frame, then an empty line. Its
- * unqualified names of functions without linkage name count as equal to our qualified ones. */
+/* llvm-symbolizer prints a function and a "file:line:column" line per frame, then an empty line.
+ * Its unqualified names of functions without linkage name count as equal to our qualified ones. */
 static bool same_frame(const char *ours, const char *function, const char *place)
 {
 	const char *ours_place = strrchr(ours, ' ');

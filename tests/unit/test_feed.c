@@ -103,7 +103,8 @@ static void families_are_what_is_left_of_a_record(void **state)
 	assert_int_equal(got[0], 0);
 	assert_int_equal(feed_decode_families(out, at + sizeof(written), &last, got), 3);
 	assert_memory_equal(got, written, sizeof(written));
-	assert_int_equal(feed_decode_families(out, at + FEED_FAMILIES_MAX * 8, &last, got), FEED_FAMILIES_MAX);
+	assert_int_equal(feed_decode_families(out, at + FEED_FAMILIES_MAX * 8, &last, got),
+			 FEED_FAMILIES_MAX);
 	assert_int_equal(feed_decode_families(out, at + FEED_FAMILIES_MAX * 8 + 8, &last, got), -EPROTO);
 }
 

@@ -15,8 +15,8 @@ static size_t count;
 
 static void push(uint64_t form, uint64_t bits)
 {
-	words[count++] = (uint64_t)PROF_FRAME_NAME << PROF_FRAME_KIND_SHIFT | form << PROF_NAME_FORM_SHIFT |
-			 (bits & PROF_NAME_BITS);
+	words[count++] = (uint64_t)PROF_FRAME_NAME << PROF_FRAME_KIND_SHIFT |
+			 form << PROF_NAME_FORM_SHIFT | (bits & PROF_NAME_BITS);
 }
 
 static void push_text(const char *text)

@@ -10,10 +10,11 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/session/continuous.h"
-#include "agent/session/hosts.h"
-#include "agent/session/session_record.h"
+#include "agent/session/continuous/continuous.h"
+#include "agent/session/records/hosts.h"
+#include "agent/session/records/session_record.h"
 #include "tests/support/clickhouse.h"
+#include "tests/support/store_fixture.h"
 
 #define MINUTE (60 * NS_PER_S)
 #define DAY    (86400 * NS_PER_S)
@@ -94,8 +95,8 @@ static void settle(struct host *host)
 	assert_int_equal(store_waiting_bytes(host->store), 0);
 }
 
-static void put_session(struct host *host, const char *name, const char *id, enum session_status status,
-			uint64_t created_ns, uint32_t retention_days)
+static void put_session(struct host *host, const char *name, const char *id,
+			enum session_status status, uint64_t created_ns, uint32_t retention_days)
 {
 	struct session_info info = { .type = PROFILE_CPU, .status = status, .created_at_ns = created_ns,
 				     .started_at_ns = created_ns, .requested_duration_s = 60, .rate_hz = 99,
@@ -114,9 +115,16 @@ static void put_session(struct host *host, const char *name, const char *id, enu
 static void put_day(struct host *host, uint32_t day, uint64_t from_ns, int64_t value)
 {
 	const struct store_day which = { .day = day, .retention_days = 7 };
-	const struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:19,", .from_ns = from_ns,
-					     .whole = true, .profiled_ms = 60000, .samples = (uint64_t)value, .value = value,
-					     .data = "", .len = 0 };
+	const struct store_window window = { .service = "web",
+					     .type = "cpu",
+					     .owners = ",default:19,",
+					     .from_ns = from_ns,
+					     .whole = true,
+					     .profiled_ms = 60000,
+					     .samples = (uint64_t)value,
+					     .value = value,
+					     .data = "",
+					     .len = 0 };
 	struct err err = { 0 };
 
 	assert_int_equal(store_history_append(host->store, &which, NULL, 0, &window, 1, 1, 1, &err), 0);
@@ -157,7 +165,7 @@ static void test_only_its_host_stops_a_session(void **state)
 	assert_int_equal(sessions_delete(f->viewer.sessions, "default", SESSION, &stopped, &err), 0);
 	assert_false(stopped);
 	assert_int_equal(status_of(f->viewer.sessions, SESSION, &info), -ENOENT);
-	/* What should have ended long ago runs nowhere. */
+	/* A session that should have ended long ago runs on no host. */
 	put_session(&f->a, "a", SESSION, SESSION_RUNNING, clock_realtime_ns() - DAY, 30);
 	assert_int_equal(sessions_delete(f->viewer.sessions, "default", SESSION, &stopped, &err), 0);
 }
@@ -246,23 +254,23 @@ static void test_what_a_host_left_goes(void **state)
 
 static void test_own_ids_differ(void **state)
 {
-	struct fleet *f = *state;
-	const struct store_day of_a = { .day = 1, .retention_days = 7, .host = "a" }, of_b = { .host = "b" }, own = { 0 };
+	const struct own_host viewer = { .name = "viewer", .shared = true };
+	const struct store_day of_a = { .day = 1, .retention_days = 7, .host = "a" },
+			       of_b = { .host = "b" }, own = { 0 };
 	char id[3][STORE_ID_SIZE];
 
-	view(f, &f->viewer);
-	hosts_day_id(f->viewer.sessions, &of_a, "names-1-7", id[0], sizeof(id[0]));
-	hosts_day_id(f->viewer.sessions, &of_b, "names-1-7", id[1], sizeof(id[1]));
-	hosts_own_id(f->viewer.sessions, "names-1-7", id[2], sizeof(id[2]));
+	hosts_day_id(&viewer, &of_a, "names-1-7", id[0], sizeof(id[0]));
+	hosts_day_id(&viewer, &of_b, "names-1-7", id[1], sizeof(id[1]));
+	hosts_own_id(&viewer, "names-1-7", id[2], sizeof(id[2]));
 	assert_string_not_equal(id[0], id[1]);
 	assert_string_not_equal(id[0], id[2]);
 	assert_string_not_equal(id[1], id[2]);
 	assert_int_equal(strncmp(id[0], "names-1-7-", 10), 0);
 	assert_int_equal(strspn(id[0], "abcdefghijklmnopqrstuvwxyz0123456789-"), strlen(id[0]));
-	assert_false(hosts_is_own(f->viewer.sessions, "a"));
-	assert_true(hosts_has_day(f->viewer.sessions, &of_a, "a"));
-	assert_false(hosts_has_day(f->viewer.sessions, &of_a, ""));
-	assert_true(hosts_has_day(f->viewer.sessions, &own, ""));
+	assert_false(hosts_is_own(&viewer, "a"));
+	assert_true(hosts_has_day(&viewer, &of_a, "a"));
+	assert_false(hosts_has_day(&viewer, &of_a, ""));
+	assert_true(hosts_has_day(&viewer, &own, ""));
 }
 
 int main(void)
@@ -274,5 +282,5 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_own_ids_differ, setup, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return store_fixture_run_on_clickhouse(tests, ARRAY_SIZE(tests));
 }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "agent/base/buf.h"
-#include "agent/profile/profile_diff.h"
+#include "agent/profile/goroutine/profile_diff.h"
 #include "tests/support/profile_text.h"
 
 #define MAKE(type, ...)                                                                            \
@@ -240,15 +240,16 @@ static const struct diff_function *row_of(const struct profile_diff *diff, const
 	return found;
 }
 
-/* A release is told from the next by names of files, folders and the compiler's suffixes: its functions are the same. What could be
- * two is left as it is. */
+/* A release is told from the next by names of files, folders and the compiler's suffixes: its
+ * functions are the same. What could be two is left as it is. */
 static void test_diff_of_builds(void **state)
 {
 	cleanup(profile) struct profile *base =
-		MAKE(PROFILE_CPU, "app-1.4.2!main 10", "app-1.4.2!f.constprop.0 30", "python3.11!run 5", "libssl.so.1.1!enc 7", "app-1.4.2!g 1");
+		MAKE(PROFILE_CPU, "app-1.4.2!main 10", "app-1.4.2!f.constprop.0 30",
+		     "python3.11!run 5", "libssl.so.1.1!enc 7", "app-1.4.2!g 1");
 	cleanup(profile) struct profile *compare =
-		MAKE(PROFILE_CPU, "app-1.5.0!main 20", "app-1.5.0!f.isra.0 60", "python3.12!run 6", "libssl.so.3!enc 8",
-		     "app-1.5.0!g 1", "app-1.5.0!g.part.0 1");
+		MAKE(PROFILE_CPU, "app-1.5.0!main 20", "app-1.5.0!f.isra.0 60", "python3.12!run 6",
+		     "libssl.so.3!enc 8", "app-1.5.0!g 1", "app-1.5.0!g.part.0 1");
 	cleanup_profile_diff struct profile_diff diff = { 0 };
 
 	assert_int_equal(profile_diff_init(&diff, base, compare, &(struct goroutine_options){ 0 }), 0);

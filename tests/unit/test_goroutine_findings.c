@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/profile/goroutine_findings.h"
+#include "agent/profile/goroutine/goroutine_findings.h"
 
 struct g {
 	unsigned goid;
@@ -107,15 +107,16 @@ static void drop(struct series *s)
 	}
 }
 
-static const char *function_of(const struct goroutine_analysis *a, const struct goroutine_stack *stack)
+static const char *function_of(const struct goroutine_analysis *a,
+			       const struct goroutine_stack *stack)
 {
 	const struct profile_frame *frame = &a->p->frames[a->frames[stack->frame_first]];
 
 	return profile_string(a->p, a->p->functions[frame->function].name);
 }
 
-/* A leak; a steady pool; a pool that grows but works between two looks; goroutines that come and go in
- * growing numbers; a stack that has only grown twice. */
+/* A leak; a steady pool; a pool that grows but works between two looks; goroutines that come and go
+ * in growing numbers; a stack that has only grown twice. */
 static void growth_that_stays_is_a_leak(void **state)
 {
 	struct series s = { 0 };

@@ -35,7 +35,7 @@ static void the_rate_backs_off_and_recovers(void **state)
 	struct governor governor;
 
 	governor_init(&governor, 1.0);
-	/* What was spent before the first judgement (loading, indexing) is not held against it. */
+	/* CPU time spent before the first judgement (loading, indexing) does not count. */
 	assert_false(governor_judge(&governor, now_ns, cost_ns, 2));
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
 		bool changed = period(&governor, &now_ns, &cost_ns, steps[i].pct);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which sizes of blocks are said to become more: those that do so all the time, and no others. */
+/* Sizes of blocks are reported as growing if they grow all the time, and only then. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/session/heap_growth.h"
+#include "agent/profile/memory/heap_growth.h"
 
 #define SIZE_104 5u /* chunks of 112 bytes */
 
@@ -95,7 +95,8 @@ static void test_courses(void **state)
 	assert_int_equal(found(hardly), 0);
 }
 
-/* Two walks and three make everything a line. Hundreds are thinned, and begin where the first one was. */
+/* Two walks and three make everything a line. Hundreds are thinned, and begin where the first one
+ * was. */
 static void test_how_many(void **state)
 {
 	struct profile_grown grown[PROFILE_GROWN_MAX];
@@ -125,19 +126,23 @@ static void test_largest_first(void **state)
 	}
 	assert_int_equal(heap_growth_find(&growth, grown), PROFILE_GROWN_MAX);
 	for (unsigned i = 1; i < PROFILE_GROWN_MAX; i++)
-		assert_true(grown[i - 1].blocks * grown[i - 1].block_bytes >= grown[i].blocks * grown[i].block_bytes);
+		assert_true(grown[i - 1].blocks * grown[i - 1].block_bytes >=
+			    grown[i].blocks * grown[i].block_bytes);
 	assert_int_equal(grown[0].blocks, 4000 * 19);
 }
 
-/* Seldom where it costs: a second (about a gigabyte) every 17 minutes; and the more seldom the longer it lasts. */
+/* Seldom where it costs: a second (about a gigabyte) every 17 minutes; and the more seldom the
+ * longer it lasts. */
 static void test_when(void **state)
 {
 	const struct heap_growth growth = growth_of(leak, 0, 1);
 	const uint64_t begin_ns = growth.walks[0].time_ns;
 
 	assert_int_equal(heap_growth_next_ns(&growth, begin_ns, 1000000), begin_ns + 15 * NS_PER_S);
-	assert_in_range(heap_growth_next_ns(&growth, begin_ns, NS_PER_S), begin_ns + 1000 * NS_PER_S, begin_ns + 1000 * NS_PER_S);
-	assert_int_equal(heap_growth_next_ns(&growth, begin_ns + 3600 * NS_PER_S, 0), begin_ns + (3600 + 450) * NS_PER_S);
+	assert_in_range(heap_growth_next_ns(&growth, begin_ns, NS_PER_S),
+			begin_ns + 1000 * NS_PER_S, begin_ns + 1000 * NS_PER_S);
+	assert_int_equal(heap_growth_next_ns(&growth, begin_ns + 3600 * NS_PER_S, 0),
+			 begin_ns + (3600 + 450) * NS_PER_S);
 }
 
 int main(void)

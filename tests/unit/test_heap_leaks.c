@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which places are suspected of leaking: those of which enough is followed and that allocate still. */
+/* A place is suspected of leaking if enough of its allocations are followed and it still
+ * allocates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "agent/profile/heap_leaks.h"
+#include "agent/profile/memory/heap_leaks.h"
 #include "agent/profile/profile.h"
 
 #define SECOND 1000000000ull
@@ -23,16 +24,23 @@ static uint32_t place(struct profile_builder *b, const char *name)
 	return profile_builder_node(b, 0, profile_builder_frame(b, &frame));
 }
 
-/* 100 bytes in use of each of @count seconds from @from_s on, @followed addresses of which are old. */
-static void in_use(struct profile_builder *b, const char *name, unsigned from_s, unsigned count, const char *followed)
+/* 100 bytes in use of each of @count seconds from @from_s on, @followed addresses of which are old.
+ */
+static void in_use(struct profile_builder *b, const char *name, unsigned from_s, unsigned count,
+		   const char *followed)
 {
-	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_FOLLOWED, strlen(PROFILE_LABEL_FOLLOWED)),
-					     profile_builder_string(b, followed, strlen(followed)) };
+	const struct profile_label label = {
+		profile_builder_string(b, PROFILE_LABEL_FOLLOWED, strlen(PROFILE_LABEL_FOLLOWED)),
+		profile_builder_string(b, followed, strlen(followed))
+	};
 	const struct profile_attrs attrs = { .label_count = followed[0] != '\0' };
 	const uint32_t node = place(b, name), id = profile_builder_attrs(b, &attrs, &label);
 
 	for (unsigned i = 0; i < count; i++) {
-		const struct profile_event event = { .time_ns = BEGIN + (from_s + i) * SECOND, .node = node, .attrs = id, .value = 100 };
+		const struct profile_event event = { .time_ns = BEGIN + (from_s + i) * SECOND,
+						     .node = node,
+						     .attrs = id,
+						     .value = 100 };
 
 		profile_builder_event(b, &event);
 	}
@@ -70,25 +78,33 @@ static void test_who_leaks(void **state)
 	assert_int_equal(leaks[1].followed, 3);
 }
 
-/* @objects of 100 bytes in one piece, the only address of which that was met is old, or @few are. */
+/* @objects of 100 bytes in one piece, the only address of which that was met is old, or @few are.
+ */
 static void met(struct profile_builder *b, const char *name, int64_t objects, const char *few)
 {
-	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_FEW, strlen(PROFILE_LABEL_FEW)),
+	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_FEW,
+								    strlen(PROFILE_LABEL_FEW)),
 					     profile_builder_string(b, few, strlen(few)) };
 	const struct profile_attrs attrs = { .label_count = few[0] != '\0' };
 	const uint32_t id = profile_builder_attrs(b, &attrs, &label);
-	const struct profile_event event = { .time_ns = BEGIN + SECOND, .node = place(b, name), .attrs = id, .value = objects * 100 };
+	const struct profile_event event = { .time_ns = BEGIN + SECOND,
+					     .node = place(b, name),
+					     .attrs = id,
+					     .value = objects * 100 };
 	const int64_t values[PROFILE_VALUES_MAX] = { objects, objects * 100 };
 
 	profile_builder_event(b, &event);
 	profile_builder_sample(b, event.node, id, values);
 }
 
-static uint32_t slow_leaks(uint64_t before, uint64_t blocks, uint32_t block_bytes, const char *few, int64_t objects)
+static uint32_t slow_leaks(uint64_t before, uint64_t blocks, uint32_t block_bytes, const char *few,
+			   int64_t objects)
 {
 	const struct profile_meta meta = { .type = PROFILE_MEMORY, .service = "leaks" };
 	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
-	struct profile_quality quality = { .probes = { .grown_count = 1, .grown = { { block_bytes, before, blocks } } } };
+	struct profile_quality quality = {
+		.probes = { .grown_count = 1, .grown = { { block_bytes, before, blocks } } }
+	};
 	cleanup_free struct heap_leak *leaks = NULL;
 	cleanup(profile) struct profile *p = NULL;
 	uint32_t count;
@@ -101,7 +117,8 @@ static uint32_t slow_leaks(uint64_t before, uint64_t blocks, uint32_t block_byte
 	return count;
 }
 
-/* One old address is enough where the heap gained blocks of its size that hardly any others were of. */
+/* One old address is enough where the heap gained blocks of its size that hardly any others were
+ * of. */
 static void test_slow_leaks(void **state)
 {
 	assert_int_equal(slow_leaks(1000, 12000, 104, "1", 4000), 1);
@@ -110,13 +127,15 @@ static void test_slow_leaks(void **state)
 	assert_int_equal(slow_leaks(1000000, 12000, 104, "2", 4000), 1);
 	assert_int_equal(slow_leaks(1000, 12000, 120, "1", 4000), 0); /* of another size */
 	assert_int_equal(slow_leaks(1000, 12000, 88, "1", 4000), 0);
-	assert_int_equal(slow_leaks(1000, 12000, 104, "1", 61000), 0); /* allocates more than the heap gained */
+	assert_int_equal(slow_leaks(1000, 12000, 104, "1", 61000),
+			 0); /* allocates more than the heap gained */
 	assert_int_equal(slow_leaks(1000, 12000, 104, "", 4000), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_leaks), cmocka_unit_test(test_slow_leaks) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_who_leaks),
+					    cmocka_unit_test(test_slow_leaks) };
 
 	return cmocka_run_group_tests_name("heap_leaks", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A year of continuous data: retention deletes exactly what is due, each service by its own; the byte cap takes the
- * oldest first and holds; baselines stay. */
+/* A year of continuous data: retention deletes exactly what is due, each service by its own; the
+ * byte cap takes the oldest first and holds; baselines stay. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
-#include "agent/session/session_record.h"
+#include "agent/session/records/session_record.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
 #include "tests/support/store_fixture.h"
@@ -185,12 +185,21 @@ static void test_byte_cap_takes_the_oldest(void **state)
 }
 
 /* A finished session of @kib; with a record of no use its data are beyond reach. */
-static void put_session(struct fixture *f, const char *id, uint64_t created_ns, unsigned kib, bool readable)
+static void put_session(struct fixture *f, const char *id, uint64_t created_ns, unsigned kib,
+			bool readable)
 {
-	struct session_info info = { .type = PROFILE_CPU, .status = SESSION_COMPLETED, .created_at_ns = created_ns,
-				     .started_at_ns = created_ns, .completed_at_ns = created_ns + NS_PER_S };
-	struct store_record record = { .kind = "session", .tenant = "default", .id = id, .service = "web", .type = "cpu",
-				       .status = "completed", .created_ns = created_ns };
+	struct session_info info = { .type = PROFILE_CPU,
+				     .status = SESSION_COMPLETED,
+				     .created_at_ns = created_ns,
+				     .started_at_ns = created_ns,
+				     .completed_at_ns = created_ns + NS_PER_S };
+	struct store_record record = { .kind = "session",
+				       .tenant = "default",
+				       .id = id,
+				       .service = "web",
+				       .type = "cpu",
+				       .status = "completed",
+				       .created_ns = created_ns };
 	cleanup_free uint8_t *data = malloc(kib << 10);
 	cleanup_free char *body = NULL;
 	struct store_chunk chunk = { STORE_CHUNK_STACKS, data, kib << 10 };
@@ -206,10 +215,12 @@ static void put_session(struct fixture *f, const char *id, uint64_t created_ns, 
 	assert_int_equal(store_session_append(f->on.store, id, &chunk, 1, 1, 1, NULL), 0);
 }
 
-/* Of sessions the oldest go first; one that cannot be deleted costs the next ones their place, not the store its bound. */
+/* The oldest sessions are deleted first. A session that cannot be deleted stays, and the next ones
+ * go instead, so that the store keeps its bound. */
 static void test_byte_cap_passes_over_what_stays(void **state)
 {
-	static const char *const ids[] = { "sess-01jgz4w8x2m3n4p5q6r7s8t9v0", "sess-01jgz4w8x2m3n4p5q6r7s8t9v1",
+	static const char *const ids[] = { "sess-01jgz4w8x2m3n4p5q6r7s8t9v0",
+					   "sess-01jgz4w8x2m3n4p5q6r7s8t9v1",
 					   "sess-01jgz4w8x2m3n4p5q6r7s8t9v2" };
 	struct fixture *f = *state;
 	struct sessions *s;
@@ -229,7 +240,8 @@ static void test_byte_cap_passes_over_what_stays(void **state)
 }
 
 /* How many there are, each once, in pages of @limit; @ret_id: of one in the middle. */
-static uint32_t count_in_pages(struct sessions *s, int status, uint32_t limit, char ret_id[SESSION_ID_SIZE])
+static uint32_t count_in_pages(struct sessions *s, int status, uint32_t limit,
+			       char ret_id[SESSION_ID_SIZE])
 {
 	struct session_query query = { .tenant = "default", .type = -1, .status = status, .limit = limit };
 	uint64_t before_ns = UINT64_MAX;
@@ -258,7 +270,8 @@ static uint32_t count_in_pages(struct sessions *s, int status, uint32_t limit, c
 	return total;
 }
 
-/* A page reads the days it shows and counts the others; the data of a span may lie in two files of its day. */
+/* A page reads the days it shows and counts the others; the data of a span may lie in two files of
+ * its day. */
 static void test_pages_of_many_days(void **state)
 {
 	enum { N = 25 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is made from sessions: comparisons, baselines, the gate, the trend, views, Samply profiles, pull paths. */
+/* Routes that compute from sessions: comparisons, baselines, the gate, the trend, views, Samply
+ * profiles, pull paths. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 #include "agent/base/clock.h"
 #include "agent/session/history.h"
 #include "agent/store/store.h"
-#include "api/json_in.h"
+#include "api/http/json_in.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"
@@ -81,10 +82,13 @@ static void test_watch_against_baseline(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct http_reply reply;
 
-		(void)snprintf(body, sizeof(body), "{\"service\":\"%s\",\"profileTypes\":[\"%s\"],\"enabled\":%s,"
-			       "\"watch\":{\"against\":\"%s\"}}", rows[i].service, rows[i].type, rows[i].enabled, baseline);
+		(void)snprintf(body, sizeof(body),
+			       "{\"service\":\"%s\",\"profileTypes\":[\"%s\"],\"enabled\":%s,"
+			       "\"watch\":{\"against\":\"%s\"}}",
+			       rows[i].service, rows[i].type, rows[i].enabled, baseline);
 		reply = call(f, "POST", body, A "/continuous");
-		if (reply.status != (rows[i].words ? 400 : 200) || (rows[i].words && !strstr(reply.body, rows[i].words)))
+		if (reply.status != (rows[i].words ? 400 : 200) ||
+		    (rows[i].words && !strstr(reply.body, rows[i].words)))
 			fail_msg("%s: %u %s", body, reply.status, reply.body);
 		http_reply_free(&reply);
 	}
@@ -111,14 +115,17 @@ static void test_compare(void **state)
 	http_make_session_of(f, "default", "db", other);
 	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", one, other);
 	assert_int_equal(reply.status, 200);
-	assert_string_equal(http_text(&reply, "warnings.0"), "the sides are of different services: web and db");
+	assert_string_equal(http_text(&reply, "warnings.0"),
+			    "the sides are of different services: web and db");
 	http_reply_free(&reply);
 	make_baseline(f, one, "v1", baseline);
 	reply = call(f, "GET", "", A "/compare?baseProfileId=%s&comparisonProfileId=%s", baseline, two);
 	assert_int_equal(reply.status, 200);
 	http_reply_free(&reply);
 	for (size_t i = 0; i < 6; i++) {
-		static const char *const formats[] = { "html", "svg", "json", "flame", "json&frames=details", "folded" };
+		static const char *const formats[] = {
+			"html", "svg", "json", "flame", "json&frames=details", "folded"
+		};
 		static const char *const holds[] = { "<!doctype html>", "<svg", "\"deltaPct\"", "\"base\":[",
 						     "\"kind\":\"native\"", "f_300;f_100 101010100 101010100\n" };
 
@@ -251,7 +258,8 @@ static void test_gate_and_trend(void **state)
 	assert_string_equal(http_text(&reply, "error_code"), "UnknownReport");
 	http_reply_free(&reply);
 
-	reply = call(f, "GET", "", B "/trend?profileType=cpu&funcName=f_200&service=web&order=newest&limit=2");
+	reply = call(f, "GET", "",
+		     B "/trend?profileType=cpu&funcName=f_200&service=web&order=newest&limit=2");
 	assert_int_equal(reply.status, 200);
 	assert_string_equal(http_text(&reply, "metric"), "self_pct");
 	assert_string_equal(http_text(&reply, "items.0.baselineLabel"), "new");
@@ -288,7 +296,9 @@ static void test_trend_pages(void **state)
 	for (int i = 0; i < 3; i++) {
 		char body[256];
 
-		(void)snprintf(body, sizeof(body), "{\"label\":\"%s\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", labels[i], session);
+		(void)snprintf(body, sizeof(body),
+			       "{\"label\":\"%s\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}",
+			       labels[i], session);
 		reply = http_request(f, "POST", B "/baselines", "X-Tenant-ID: paged\r\n", body);
 		assert_int_equal(reply.status, 200);
 		(void)snprintf(ids[i], sizeof(ids[i]), "%s", http_text(&reply, "baselineId"));
@@ -315,13 +325,54 @@ static void test_trend_pages(void **state)
 	}
 }
 
+/* Where there is time for one profile only, a page has one; the rest comes with the cursor. */
+static void test_page_that_takes_long(void **state)
+{
+	static const char *const lists[] = { "/baselines?limit=100",
+					     "/trend?profileType=cpu&funcName=f_200&limit=100" };
+	struct http_fixture f = { .build_budget_ns = 1 };
+	struct http_reply reply;
+	char session[SESSION_ID_SIZE], body[256];
+
+	http_fixture_open(&f);
+	http_make_session(&f, "default", session);
+	(void)snprintf(body, sizeof(body),
+		       "{\"label\":\"x\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", session);
+	for (int i = 0; i < 3; i++) {
+		reply = http_request(&f, "POST", B "/baselines", "", body);
+		assert_int_equal(reply.status, 200);
+		http_reply_free(&reply);
+	}
+	for (size_t list = 0; list < ARRAY_SIZE(lists); list++) {
+		char target[256];
+
+		(void)snprintf(target, sizeof(target), B "%s", lists[list]);
+		for (int i = 0; i < 3; i++) {
+			reply = http_request(&f, "GET", target, "", "");
+			assert_int_equal(reply.status, 200);
+			assert_int_equal(cJSON_GetArraySize(http_member(&reply, "items")), 1);
+			assert_int_equal(cJSON_IsString(http_member(&reply, "nextCursor")), i < 2);
+			if (i < 2)
+				(void)snprintf(target, sizeof(target), B "%s&cursor=%s", lists[list],
+					       http_text(&reply, "nextCursor"));
+			http_reply_free(&reply);
+		}
+	}
+	http_fixture_close(&f);
+}
+
 /* A copy of a baseline under another id, made at another time. */
 static void put_copy(struct http_fixture *f, const char *of, const char *id, uint64_t created_ns)
 {
 	cleanup(json) cJSON *json = NULL;
 	cleanup_free char *body = NULL, *copy = NULL;
-	struct store_record record = { .kind = "baseline", .tenant = "instant", .id = id, .service = "web", .type = "cpu",
-				       .status = "completed", .created_ns = created_ns };
+	struct store_record record = { .kind = "baseline",
+				       .tenant = "instant",
+				       .id = id,
+				       .service = "web",
+				       .type = "cpu",
+				       .status = "completed",
+				       .created_ns = created_ns };
 	char number[24];
 	size_t len;
 
@@ -338,7 +389,8 @@ static void put_copy(struct http_fixture *f, const char *of, const char *id, uin
 /* Those of one millisecond, whose ids do not tell which came first, stand on one page each. */
 static void test_pages_of_one_millisecond(void **state)
 {
-	static const char *const ids[] = { "bl-01jgz4w8x2m3n4p5q6r7s8t9v3", "bl-01jgz4w8x2m3n4p5q6r7s8t9v1",
+	static const char *const ids[] = { "bl-01jgz4w8x2m3n4p5q6r7s8t9v3",
+					   "bl-01jgz4w8x2m3n4p5q6r7s8t9v1",
 					   "bl-01jgz4w8x2m3n4p5q6r7s8t9v2" };
 	struct http_fixture *f = *state;
 	char session[SESSION_ID_SIZE], of[64], cursor[64] = "";
@@ -351,7 +403,8 @@ static void test_pages_of_one_millisecond(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		char target[256];
 
-		(void)snprintf(target, sizeof(target), B "/baselines?limit=1%s%s", *cursor ? "&cursor=" : "", cursor);
+		(void)snprintf(target, sizeof(target), B "/baselines?limit=1%s%s",
+			       *cursor ? "&cursor=" : "", cursor);
 		reply = http_request(f, "GET", target, "X-Tenant-ID: instant\r\n", "");
 		assert_int_equal(reply.status, 200);
 		assert_int_equal(http_number(&reply, "total"), 3);
@@ -374,14 +427,19 @@ static void test_baseline_refusals(void **state)
 		{ "{\"sessionId\":\"s\",\"profileType\":\"cpu\"}", 400, "label" },
 		{ "{\"label\":\"l\",\"profileType\":\"cpu\"}", 400, "sessionId" },
 		{ "{\"label\":\"l\",\"sessionId\":\"s\"}", 400, "profileType" },
-		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":\"x\"}", 400, "tags" },
-		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":[\"a b\"]}", 400,
-		  "tags" },
-		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[1]}", 400,
-		  "topFunctions" },
-		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[{\"selfPct\":\"x\"}]}",
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":\"x\"}",
+		  400, "tags" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"tags\":[\"a "
+		  "b\"]}",
+		  400, "tags" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":["
+		  "1]}",
+		  400, "topFunctions" },
+		{ "{\"label\":\"l\",\"sessionId\":\"s\",\"profileType\":\"cpu\",\"topFunctions\":[{"
+		  "\"selfPct\":\"x\"}]}",
 		  400, "selfPct" },
-		{ "{\"label\":\"l\",\"sessionId\":\"sess-none\",\"profileType\":\"cpu\"}", 404, "sessionId" },
+		{ "{\"label\":\"l\",\"sessionId\":\"sess-none\",\"profileType\":\"cpu\"}", 404,
+		  "sessionId" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -404,7 +462,8 @@ static void test_baseline_of_nothing(void **state)
 
 	http_make_session(f, "default", id);
 	assert_int_equal(store_session_remove(f->store, id, NULL), 0);
-	(void)snprintf(body, sizeof(body), "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", id);
+	(void)snprintf(body, sizeof(body),
+		       "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\"}", id);
 	reply = call(f, "POST", body, B "/baselines");
 	assert_int_equal(reply.status, 404);
 	assert_string_equal(http_text(&reply, "error_code"), "UnknownSession");
@@ -440,7 +499,9 @@ static void test_lists_while_baselines_go(void **state)
 
 	http_make_session(d.f, "gone", session);
 	for (int i = 0; i < DELETED; i++) {
-		const struct baseline_request request = { .tenant = "gone", .session_id = session, .label = "l", .type = PROFILE_CPU };
+		const struct baseline_request request = {
+			.tenant = "gone", .session_id = session, .label = "l", .type = PROFILE_CPU
+		};
 		struct baseline_info info;
 
 		assert_int_equal(sessions_baseline_create(d.f->sessions, &request, &info, &err), 0);
@@ -449,7 +510,10 @@ static void test_lists_while_baselines_go(void **state)
 	}
 	assert_int_equal(pthread_create(&thread, NULL, delete_baselines, &d), 0);
 	while (!atomic_load(&d.done)) {
-		static const char *const lists[] = { B "/baselines?limit=100", B "/trend?profileType=cpu&funcName=f_200&limit=100" };
+		static const char *const lists[] = {
+			B "/baselines?limit=100",
+			B "/trend?profileType=cpu&funcName=f_200&limit=100"
+		};
 
 		for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 			struct http_reply reply = http_request(d.f, "GET", lists[i], "X-Tenant-ID: gone\r\n", "");
@@ -504,7 +568,8 @@ static void check_v0_error(struct http_reply *reply, unsigned status, const char
 	http_reply_free(reply);
 }
 
-/* As large as the documentation's own functions get, with counts as numbers and as the documented strings. */
+/* As large as the documentation's own functions get, with counts as numbers and as the documented
+ * strings. */
 static void test_functions_sent_back(void **state)
 {
 	struct http_fixture *f = *state;
@@ -513,11 +578,16 @@ static void test_functions_sent_back(void **state)
 	struct http_reply reply;
 
 	http_make_session(f, "default", session);
-	buf_printf(&body, "{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\",\"topFunctions\":[", session);
+	buf_printf(
+		&body,
+		"{\"label\":\"l\",\"sessionId\":\"%s\",\"profileType\":\"cpu\",\"topFunctions\":[",
+		session);
 	for (int i = 0; i < 1000; i++)
-		buf_printf(&body, "%s{\"funcName\":\"f%d\",\"package\":\"p\",\"file\":\"\",\"line\":0,\"selfPct\":1.5,"
-				  "\"cumulativePct\":2,\"selfValue\":1,\"cumulativeValue\":2,\"sampleCount\":%s%d%s}",
-			   i ? "," : "", i, i % 2 ? "\"" : "", i, i % 2 ? "\"" : "");
+		buf_printf(
+			&body,
+			"%s{\"funcName\":\"f%d\",\"package\":\"p\",\"file\":\"\",\"line\":0,\"selfPct\":1.5,"
+			"\"cumulativePct\":2,\"selfValue\":1,\"cumulativeValue\":2,\"sampleCount\":%s%d%s}",
+			i ? "," : "", i, i % 2 ? "\"" : "", i, i % 2 ? "\"" : "");
 	buf_add_str(&body, "]}");
 	buf_add(&body, "", 1);
 	assert_int_equal(body.error, 0);
@@ -612,6 +682,11 @@ static void test_stopped_pipeline(void **state)
 	check_v0_error(&reply, 404, "UnknownPipelineName");
 	reply = call(f, "POST", "{\"service\":\"dormant\",\"enabled\":false}", A "/continuous");
 	assert_int_equal(reply.status, 200);
+	assert_non_null(strstr(reply.body, "no service 'dormant' is known here"));
+	http_reply_free(&reply);
+	/* Once it is in the store it is known. */
+	reply = call(f, "POST", "{\"service\":\"dormant\",\"enabled\":false}", A "/continuous");
+	assert_null(strstr(reply.body, "warnings"));
 	http_reply_free(&reply);
 	reply = call(f, "GET", "", "%s", path);
 	assert_string_equal(http_text(&reply, "deployment_status"), "Stopped");
@@ -638,7 +713,8 @@ static void test_run_that_never_begins(void **state)
 	assert_non_null(strstr(http_text(&reply, "details.cause"), "did not begin"));
 	check_v0_error(&reply, 500, "SamplyProfilingFailure");
 	f->feed.silent = false;
-	for (int i = 0; i < 40; i++) { /* until it has ended: at once, not after the 5 s more that a collector has to answer */
+	for (int i = 0; i < 40; i++) { /* until it has ended: at once, not after the 5 s more that a
+					  collector has to answer */
 		reply = call(f, "POST", "", "%s?duration_secs=1", path);
 		if (reply.status != 409)
 			break;
@@ -676,6 +752,7 @@ int main(void)
 		cmocka_unit_test(test_pull),	       cmocka_unit_test(test_functions_sent_back),
 		cmocka_unit_test(test_stopped_pipeline), cmocka_unit_test(test_trend_pages),
 		cmocka_unit_test(test_pages_of_one_millisecond),
+		cmocka_unit_test(test_page_that_takes_long),
 		cmocka_unit_test(test_baseline_of_nothing), cmocka_unit_test(test_lists_while_baselines_go),
 	};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a profile through the HTTP API: real server, real sessions, real store, samples by hand. */
+/* The life of a profile through the HTTP API: real server, real sessions, real store, samples by
+ * hand. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -258,7 +259,7 @@ static void test_history_pages(void **state)
 	assert_int_equal(seen, 5);
 }
 
-/* Who names an end only has the day before it; an end that never comes is one, too. */
+/* A request that names only an end gets the day before it. An end far in the future is accepted. */
 static void test_history_until(void **state)
 {
 	struct http_reply reply = http_request(*state, "GET", A "/history?to=now-48h", "", "");
@@ -268,7 +269,8 @@ static void test_history_until(void **state)
 	assert_int_equal(http_number(&reply, "total"), 0);
 	http_reply_free(&reply);
 	http_make_session(*state, "until", id);
-	reply = http_request(*state, "GET", A "/history?from=0&to=9999999999", "X-Tenant-ID: until\r\n", "");
+	reply = http_request(*state, "GET", A "/history?from=0&to=9999999999",
+			     "X-Tenant-ID: until\r\n", "");
 	assert_int_equal(reply.status, 200);
 	assert_int_equal(http_number(&reply, "total"), 1);
 	http_reply_free(&reply);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who may do what: the open API, keys and roles, tenants, signed links, the Unix socket. */
+/* Authentication and authorisation: the open API, keys and roles, tenants, signed links, the Unix
+ * socket. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 
 #include "agent/base/clock.h"
 #include "api/api_internal.h"
-#include "api/secret.h"
+#include "api/auth/secret.h"
 #include "tests/support/http_fixture.h"
 
 #define A "/api/v1/observability/profiling"
@@ -142,7 +143,8 @@ static void test_bad_keys(void **state)
 			fail_msg("%s: %u", bodies[i], reply.status);
 		http_reply_free(&reply);
 	}
-	odd = http_request_local(f, "POST", "/api/v1/keys", "", "{\"name\":\"n\",\"role\":\"read\",\"odd\":1}");
+	odd = http_request_local(f, "POST", "/api/v1/keys", "",
+				 "{\"name\":\"n\",\"role\":\"read\",\"odd\":1}");
 	assert_non_null(strstr(http_text(&odd, "warnings.0"), "odd"));
 	http_reply_free(&odd);
 	delete_keys(f);
@@ -195,9 +197,11 @@ static void test_signed_links(void **state)
 
 	/* It lives for the hour that it is said to. */
 	exp_s = strtoull(strstr(link, "exp=") + 4, NULL, 10);
-	assert_in_range(exp_s, clock_realtime_ns() / NS_PER_S + 3500, clock_realtime_ns() / NS_PER_S + 3600);
+	assert_in_range(exp_s, clock_realtime_ns() / NS_PER_S + 3500,
+			clock_realtime_ns() / NS_PER_S + 3600);
 
-	/* It opens, in every format, also for whoever is signed in for all tenants, and nothing else does. */
+	/* It opens, in every format, also for whoever is signed in for all tenants, and nothing
+	 * else does. */
 	expect(f, "GET", link, "", "", 200, NULL);
 	expect(f, "GET", link, all.header, "", 200, NULL);
 	(void)snprintf(bad, sizeof(bad), "%s&format=folded", link);
@@ -227,7 +231,7 @@ static void test_signed_links(void **state)
 	delete_keys(f);
 }
 
-/* Where a token is needed, a comparison hands out a link that opens exactly its two sides. */
+/* With authentication a comparison hands out a link that opens exactly its two sides. */
 static void test_comparison_link(void **state)
 {
 	struct http_fixture *f = *state;
@@ -323,7 +327,9 @@ static void make_token(const char *subject, char out[512])
 	(void)snprintf(out, 512, "%s.", part);
 	assert_int_equal(base64url_encode(claims, strlen(claims), part, sizeof(part)), 0);
 	strcat(out, part);
-	assert_int_equal(gnutls_hmac_fast(GNUTLS_MAC_SHA256, JWT_SECRET, strlen(JWT_SECRET), out, strlen(out), mac), 0);
+	assert_int_equal(gnutls_hmac_fast(GNUTLS_MAC_SHA256, JWT_SECRET, strlen(JWT_SECRET), out,
+					  strlen(out), mac),
+			 0);
 	assert_int_equal(base64url_encode(mac, sizeof(mac), part, sizeof(part)), 0);
 	strcat(strcat(out, "."), part);
 }
@@ -336,15 +342,21 @@ static const char *find_sent(void *ctx, const char *name)
 {
 	const struct sent_header *sent = ctx;
 
-	return strcmp(name, "Host") == 0 ? "localhost" : strcmp(name, sent->name) == 0 ? sent->value : NULL;
+	return strcmp(name, "Host") == 0       ? "localhost"
+	       : strcmp(name, sent->name) == 0 ? sent->value
+					       : NULL;
 }
 
-/* Who a request with this header counts as. */
+/* The caller that a request with this header is counted as. */
 static uint64_t caller_of(struct http_fixture *f, const char *name, const char *value)
 {
 	struct sent_header sent = { name, value };
-	struct http_request request = { .method = "GET", .target = A "/history", .body = "", .host_count = 1,
-					.header = find_sent, .header_ctx = &sent };
+	struct http_request request = { .method = "GET",
+					.target = A "/history",
+					.body = "",
+					.host_count = 1,
+					.header = find_sent,
+					.header_ctx = &sent };
 	cleanup_http_answer struct http_answer answer = { 0 };
 
 	api_dispatch(f->api, &request, &answer);
@@ -361,13 +373,82 @@ static uint64_t caller_of_cookie(struct http_fixture *f, const char *token)
 	(void)snprintf(body, sizeof(body), "{\"token\":\"%s\"}", token);
 	reply = http_request(f, "POST", "/sign-in", "", body);
 	assert_int_equal(reply.status, 200);
-	(void)snprintf(cookie, sizeof(cookie), "%.*s", (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
+	(void)snprintf(cookie, sizeof(cookie), "%.*s",
+		       (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
 		       http_reply_header(&reply, "Set-Cookie"));
 	http_reply_free(&reply);
 	return caller_of(f, "Cookie", cookie);
 }
 
-/* People who sign in with tokens of their own have rates of their own: each the one of the token. */
+/* A cookie made from a token is worth no more than the token: it ends with the verifier, and with
+ * its key. */
+static void test_cookie_ends_with_verifier(void **state)
+{
+	struct http_fixture *f = *state;
+	char token[512], body[640], cookie[640];
+	struct http_reply reply;
+
+	f->options.jwt = (struct api_jwt){ .algorithm = "HS256", .key = JWT_SECRET };
+	http_fixture_restart(f);
+	make_token("ann", token);
+	(void)snprintf(body, sizeof(body), "{\"token\":\"%s\"}", token);
+	reply = http_request(f, "POST", "/sign-in", "", body);
+	assert_int_equal(reply.status, 200);
+	(void)snprintf(cookie, sizeof(cookie), "Cookie: %.*s\r\n",
+		       (int)strcspn(http_reply_header(&reply, "Set-Cookie"), ";"),
+		       http_reply_header(&reply, "Set-Cookie"));
+	http_reply_free(&reply);
+	expect(f, "GET", A "/history", cookie, "", 200, NULL);
+	http_fixture_restart(f); /* with the same verifier */
+	expect(f, "GET", A "/history", cookie, "", 200, NULL);
+	f->options.jwt.key = "another secret of thirty-two bytes.";
+	http_fixture_restart(f);
+	expect(f, "GET", A "/history", cookie, "", 401, "Unauthenticated");
+	f->options.jwt = (struct api_jwt){ 0 };
+	http_fixture_restart(f);
+	(void)make_key(f, "read", NULL); /* the API stays closed */
+	expect(f, "GET", A "/history", cookie, "", 401, "Unauthenticated");
+	delete_keys(f);
+}
+
+static uint64_t cpu_of(struct http_fixture *f, const char *target)
+{
+	struct timespec before, after;
+
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	for (unsigned i = 0; i < 50; i++)
+		expect(f, "GET", target, "Accept-Encoding: gzip\r\n", "", 200, NULL);
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	return (uint64_t)(after.tv_sec - before.tv_sec) * NS_PER_S + (uint64_t)after.tv_nsec -
+	       (uint64_t)before.tv_nsec;
+}
+
+/* An image of another site's page starts no profile, also not as a pipeline's. */
+static void test_image_starts_nothing(void **state)
+{
+	struct http_fixture *f = *state;
+
+	expect(f, "GET", "/v0/pipelines/web/heap_profile", "Sec-Fetch-Site: cross-site\r\n", "", 403,
+	       NULL);
+}
+
+/* A document that everybody may read costs a copy for each request, not a conversion and a
+ * compression. */
+static void test_strangers_cost_little(void **state)
+{
+	struct http_fixture *f = *state;
+	uint64_t small, large;
+
+	(void)cpu_of(f, "/openapi.json");
+	small = cpu_of(f, "/healthz");
+	large = cpu_of(f, "/openapi.json");
+	if (large > 6 * small)
+		fail_msg("/openapi.json: %llu us, /healthz: %llu us", (unsigned long long)large / 50000,
+			 (unsigned long long)small / 50000);
+}
+
+/* People who sign in with tokens of their own have rates of their own: each the one of the token.
+ */
 static void test_cookies_count_apart(void **state)
 {
 	struct http_fixture *f = *state;
@@ -421,6 +502,9 @@ int main(void)
 		cmocka_unit_test(test_comparison_link),
 		cmocka_unit_test(test_page_session),
 		cmocka_unit_test(test_cookies_count_apart),
+		cmocka_unit_test(test_cookie_ends_with_verifier),
+		cmocka_unit_test(test_strangers_cost_little),
+		cmocka_unit_test(test_image_starts_nothing),
 		cmocka_unit_test(test_metrics_open),
 		cmocka_unit_test(test_verifier_closes),
 	};

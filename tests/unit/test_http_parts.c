@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pure parts of the HTTP side: query strings, JSON in and out, content negotiation, error documents. */
+/* The pure parts of the HTTP side: query strings, JSON in and out, content negotiation, error
+ * documents. */
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -16,13 +17,13 @@
 #include "agent/base/io.h"
 #include "agent/profile/profile.h"
 #include "api/breakdown.h"
-#include "api/compress.h"
-#include "api/http.h"
-#include "api/http_error.h"
-#include "api/json_in.h"
-#include "api/json_out.h"
-#include "api/negotiate.h"
-#include "api/query.h"
+#include "api/http/compress.h"
+#include "api/http/http.h"
+#include "api/http/http_error.h"
+#include "api/http/json_in.h"
+#include "api/http/json_out.h"
+#include "api/render/negotiate.h"
+#include "api/http/query.h"
 
 #define NOW_NS (1768464000 * NS_PER_S)
 
@@ -370,7 +371,8 @@ static void test_errors(void **state)
 /* Small answers are held, large ones lie in a file; either way nothing is left behind. */
 static void test_large_answers(void **state)
 {
-	static const size_t sizes[] = { 0, 1000, HTTP_ANSWER_HELD - 1, HTTP_ANSWER_HELD, 3 * HTTP_ANSWER_HELD + 5 };
+	static const size_t sizes[] = { 0, 1000, HTTP_ANSWER_HELD - 1, HTTP_ANSWER_HELD,
+					3 * HTTP_ANSWER_HELD + 5 };
 	char line[1000];
 
 	(void)state;
@@ -406,7 +408,7 @@ static void test_large_answers(void **state)
 	}
 }
 
-/* What all answers together may take of the disk. */
+/* All answers together are bounded in their use of the disk. */
 static void test_too_many_files(void **state)
 {
 	_Atomic uint64_t files = HTTP_FILES_MAX - HTTP_ANSWER_HELD;
@@ -485,7 +487,8 @@ static void test_gzip_in_pieces(void **state)
 	buf_deinit(&whole);
 }
 
-/* Labels of a program that are called as attributes are do not stand beside them under the same name. */
+/* Labels of a program that are called as attributes are do not stand beside them under the same
+ * name. */
 static void test_breakdown_names(void **state)
 {
 	const struct profile_meta meta = { .type = PROFILE_CPU };
@@ -501,7 +504,8 @@ static void test_breakdown_names(void **state)
 	labels[0].name = attrs.state = profile_builder_string(b, "state", 5);
 	labels[1].name = profile_builder_string(b, "job", 3);
 	labels[0].value = labels[1].value = profile_builder_string(b, "x", 1);
-	profile_builder_sample(b, 0, profile_builder_attrs(b, &attrs, labels), (const int64_t[]){ 1, 7, 0 });
+	profile_builder_sample(b, 0, profile_builder_attrs(b, &attrs, labels),
+			       (const int64_t[]){ 1, 7, 0 });
 	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
 	json_out_open(&json, NULL, '{');
 	breakdown_json(&json, p, NULL);
@@ -513,12 +517,19 @@ static void test_breakdown_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_query_refusals), cmocka_unit_test(test_query_values),
-		cmocka_unit_test(test_json_refusals),  cmocka_unit_test(test_json_members),
-		cmocka_unit_test(test_json_out),       cmocka_unit_test(test_negotiation), cmocka_unit_test(test_gzip_negotiation),
-		cmocka_unit_test(test_errors),	       cmocka_unit_test(test_large_answers),
-		cmocka_unit_test(test_too_many_files), cmocka_unit_test(test_gzip_in_pieces),
-		cmocka_unit_test(test_breakdown_names), cmocka_unit_test(test_answer_on_a_full_disk),
+		cmocka_unit_test(test_query_refusals),
+		cmocka_unit_test(test_query_values),
+		cmocka_unit_test(test_json_refusals),
+		cmocka_unit_test(test_json_members),
+		cmocka_unit_test(test_json_out),
+		cmocka_unit_test(test_negotiation),
+		cmocka_unit_test(test_gzip_negotiation),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_large_answers),
+		cmocka_unit_test(test_too_many_files),
+		cmocka_unit_test(test_gzip_in_pieces),
+		cmocka_unit_test(test_breakdown_names),
+		cmocka_unit_test(test_answer_on_a_full_disk),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What must be refused, byte for byte over a real socket: each row's status, a problem document that names the
- * field, and a server that still serves afterwards. */
+/* Requests that must be refused, byte for byte over a real socket. Each row has its status and a
+ * problem document that names the field; the server still serves afterwards. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -45,7 +45,8 @@ static const struct row rows[] = {
 	{ "GET", A "/a%0d%0aX-Evil:1", "", "", 400, "InvalidParam", "profileId" },
 	{ "GET", A "/sess-nope", "", "", 404, "UnknownSession", NULL },
 	{ "DELETE", A "/sess-01jgz4w8x2m3n4p5q6r7s8t9v0", "", "", 404, "UnknownSession", NULL },
-	{ "GET", A "/sess-01jgz4w8x2m3n4p5q6r7s8t9v0/flamegraph", "", "", 404, "UnknownSession", NULL },
+	{ "GET", A "/sess-01jgz4w8x2m3n4p5q6r7s8t9v0/flamegraph", "", "", 404, "UnknownSession",
+	  NULL },
 	/* queries */
 	{ "GET", A "/history?limit=0", "", "", 400, "InvalidParam", "limit" },
 	{ "GET", A "/history?limit=101", "", "", 400, "InvalidParam", "limit" },
@@ -71,34 +72,36 @@ static const struct row rows[] = {
 	{ "POST", A "/start", "", "", 415, "UnsupportedMediaType", "Content-Type" },
 	{ "POST", A "/start", "Content-Type: text/plain\r\n", "{}", 415, "UnsupportedMediaType",
 	  "Content-Type" },
-	{ "POST", A "/start", "Content-Type: application/x-www-form-urlencoded\r\n", "service=web", 415,
-	  "UnsupportedMediaType", "Content-Type" },
-	{ "POST", A "/start", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "{}", 415,
-	  "UnsupportedMediaType", "Content-Encoding" },
-	{ "POST", A "/start", "Content-Type: application/json\r\n", "", 400, "InvalidBody", "body" },
+	{ "POST", A "/start", "Content-Type: application/x-www-form-urlencoded\r\n", "service=web",
+	  415, "UnsupportedMediaType", "Content-Type" },
+	{ "POST", A "/start", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "{}",
+	  415, "UnsupportedMediaType", "Content-Encoding" },
+	{ "POST", A "/start", "Content-Type: application/json\r\n", "", 400, "InvalidBody",
+	  "body" },
 	{ "POST", A "/start", "", "{", 400, "InvalidBody", "body" },
 	{ "POST", A "/start", "", "[]", 400, "InvalidBody", "body" },
 	{ "POST", A "/start", "", "null", 400, "InvalidBody", "body" },
 	{ "POST", A "/start", "", "{\"service\":\"web\",}", 400, "InvalidBody", "body" },
-	{ "POST", A "/start", "", "{\"service\":\"\xff\",\"profileType\":\"cpu\"}", 400, "InvalidBody",
-	  "body" },
+	{ "POST", A "/start", "", "{\"service\":\"\xff\",\"profileType\":\"cpu\"}", 400,
+	  "InvalidBody", "body" },
 	{ "POST", A "/start", "", "{\"service\":\"a\\u0000b\",\"profileType\":\"cpu\"}", 400,
 	  "InvalidBody", "body" },
 	{ "POST", A "/start", "", "{\"service\":\"\\ud800\",\"profileType\":\"cpu\"}", 400,
 	  "InvalidBody", "body" },
-	{ "POST", A "/start", "", "{\"service\":\"web\",\"service\":\"db\",\"profileType\":\"cpu\"}", 400,
-	  "InvalidBody", "service" },
+	{ "POST", A "/start", "",
+	  "{\"service\":\"web\",\"service\":\"db\",\"profileType\":\"cpu\"}", 400, "InvalidBody",
+	  "service" },
 	{ "POST", A "/start", "", "{\"profileType\":\"cpu\"}", 400, "InvalidParam", "service" },
 	{ "POST", A "/start", "", "{\"service\":\"\",\"profileType\":\"cpu\"}", 400, "InvalidParam",
 	  "service" },
 	{ "POST", A "/start", "", "{\"service\":7,\"profileType\":\"cpu\"}", 400, "InvalidParam",
 	  "service" },
 	{ "POST", A "/start", "", "{\"service\":\"web\"}", 400, "InvalidParam", "profileType" },
-	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"banana\"}", 400, "InvalidParam",
-	  "profileType" },
+	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"banana\"}", 400,
+	  "InvalidParam", "profileType" },
 	{ "POST", A "/start", "",
-	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":0}", 400, "InvalidParam",
-	  "durationSeconds" },
+	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":0}", 400,
+	  "InvalidParam", "durationSeconds" },
 	{ "POST", A "/start", "",
 	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":3601}", 400,
 	  "InvalidParam", "durationSeconds" },
@@ -108,29 +111,31 @@ static const struct row rows[] = {
 	{ "POST", A "/start", "",
 	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":1e400}", 400,
 	  "InvalidParam", "durationSeconds" },
-	{ "POST", A "/start", "",
-	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"sampleRate\":-1}", 400, "InvalidParam",
-	  "sampleRate" },
+	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"cpu\",\"sampleRate\":-1}",
+	  400, "InvalidParam", "sampleRate" },
 	{ "POST", A "/start", "",
 	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"sampleRate\":[99]}", 400, "InvalidParam",
 	  "sampleRate" },
-	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":\"30\"}", 400,
+	{ "POST", A "/start", "",
+	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"durationSeconds\":\"30\"}", 400,
 	  "InvalidParam", "durationSeconds" },
-	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"cpu\",\"sampleRate\":\"99\"}", 400,
+	{ "POST", A "/start", "",
+	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"sampleRate\":\"99\"}", 400,
 	  "InvalidParam", "sampleRate" },
-	{ "POST", A "/continuous", "", "{\"service\":\"web\",\"retentionDays\":\"7\"}", 400, "InvalidParam",
-	  "retentionDays" },
-	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"cpu\",\"labels\":[]}", 400,
-	  "InvalidParam", "labels" },
+	{ "POST", A "/continuous", "", "{\"service\":\"web\",\"retentionDays\":\"7\"}", 400,
+	  "InvalidParam", "retentionDays" },
+	{ "POST", A "/start", "", "{\"service\":\"web\",\"profileType\":\"cpu\",\"labels\":[]}",
+	  400, "InvalidParam", "labels" },
 	{ "POST", A "/start", "",
 	  "{\"service\":\"web\",\"profileType\":\"cpu\",\"labels\":{\"a b\":\"x\"}}", 400,
 	  "InvalidParam", "labels" },
 	{ "POST", A "/start", "", "{\"service\":\"never-heard-of\",\"profileType\":\"cpu\"}", 404,
 	  "UnknownService", NULL },
-	{ "POST", A "/start", "", "{\"service\":\"pid:0\",\"profileType\":\"cpu\"}", 0, NULL, NULL },
+	{ "POST", A "/start", "", "{\"service\":\"pid:0\",\"profileType\":\"cpu\"}", 0, NULL,
+	  NULL },
 	{ "POST", B "/sessions", "", "{\"profileType\":\"cpu\"}", 400, "InvalidParam", "target" },
-	{ "POST", B "/sessions?wait=perhaps", "", "{\"profileType\":\"cpu\",\"target\":\"web\"}", 400,
-	  "InvalidParam", "wait" },
+	{ "POST", B "/sessions?wait=perhaps", "", "{\"profileType\":\"cpu\",\"target\":\"web\"}",
+	  400, "InvalidParam", "wait" },
 	/* headers */
 	{ "GET", "/healthz", "Host: evil.example\r\n", "", 403, "Forbidden", "Host" },
 	{ "GET", "/healthz", "Host: 127.0.0.1.evil.example\r\n", "", 403, "Forbidden", "Host" },
@@ -138,6 +143,15 @@ static const struct row rows[] = {
 	{ "GET", "/healthz", "Host: \r\n", "", 400, "InvalidParam", "Host" },
 	{ "GET", A "/history", "X-Tenant-ID: a/b\r\n", "", 400, "InvalidParam", "X-Tenant-ID" },
 	{ "GET", A "/history", "X-Tenant-ID: \r\n", "", 400, "InvalidParam", "X-Tenant-ID" },
+	/* an image of a page of another site */
+	{ "GET", "/debug/pprof/profile?seconds=1", "Sec-Fetch-Site: cross-site\r\n", "", 403,
+	  "Forbidden", "Origin" },
+	{ "GET", "/debug/pprof/heap", "Sec-Fetch-Site: same-site\r\n", "", 403, "Forbidden",
+	  "Origin" },
+	{ "GET", "/debug/pprof/goroutine", "Origin: https://evil.example\r\n", "", 403, "Forbidden",
+	  "Origin" },
+	{ "POST", A "/start", "Sec-Fetch-Site: cross-site\r\n",
+	  "{\"service\":\"web\",\"profileType\":\"cpu\"}", 403, "Forbidden", "Origin" },
 	{ "POST", A "/start", "Origin: https://evil.example\r\n",
 	  "{\"service\":\"web\",\"profileType\":\"cpu\"}", 403, "Forbidden", "Origin" },
 	{ "GET", "/api/v1/keys", "", "", 403, "Forbidden", NULL },
@@ -281,7 +295,8 @@ static void test_deep_json(void **state)
 	http_reply_free(&reply);
 }
 
-/* Not HTTP at all, half of it, or with lengths that lie: an answer or a closed connection, never a hang. */
+/* Not HTTP at all, half of it, or with lengths that lie: an answer or a closed connection, never a
+ * hang. */
 static void test_raw(void **state)
 {
 	static const struct {
@@ -323,7 +338,8 @@ static void test_raw(void **state)
 	assert_serves(f);
 }
 
-/* What the library refuses before a handler sees it is answered as everything else is. */
+/* A request that the HTTP library refuses before any handler sees it gets the same problem document
+ * as any other. */
 static void test_refused_by_the_library(void **state)
 {
 	static const struct {
@@ -331,12 +347,17 @@ static void test_refused_by_the_library(void **state)
 		unsigned status;
 		const char *code, *field;
 	} refused[] = {
-		{ A "/start", "Content-Length: ten\r\n\r\n", 400, "InvalidParam", "Content-Length" },
+		{ A "/start", "Content-Length: ten\r\n\r\n", 400, "InvalidParam",
+		  "Content-Length" },
 		{ A "/start", "Content-Length: -1\r\n\r\n", 400, "InvalidParam", "Content-Length" },
-		{ "/v0/pipelines", "Content-Length: 1x\r\n\r\n", 400, "InvalidParam", "Content-Length" },
-		{ A "/start", "Content-Length: 18446744073709551616\r\n\r\n", 413, "BodyTooLarge", NULL },
-		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "InvalidParam", "Transfer-Encoding" },
-		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 413, "BodyTooLarge", NULL },
+		{ "/v0/pipelines", "Content-Length: 1x\r\n\r\n", 400, "InvalidParam",
+		  "Content-Length" },
+		{ A "/start", "Content-Length: 18446744073709551616\r\n\r\n", 413, "BodyTooLarge",
+		  NULL },
+		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "InvalidParam",
+		  "Transfer-Encoding" },
+		{ A "/start", "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 413,
+		  "BodyTooLarge", NULL },
 		{ A "/start", "nonsense\r\n\r\n", 400, "InvalidParam", NULL },
 	};
 	struct http_fixture *f = *state;
@@ -363,11 +384,13 @@ static void test_refused_by_the_library(void **state)
 	assert_serves(f);
 }
 
-/* A late body is refused under the client's own name of the request, one that cannot be echoed under a made one. */
+/* A late body is refused under the client's own name of the request, one that cannot be echoed
+ * under a made one. */
 static void test_name_of_late_request(void **state)
 {
-	static const char late[] = "POST " A "/start HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-				   "Content-Length: 500\r\nX-Request-ID: %s\r\n\r\n{";
+	static const char late[] =
+		"POST " A "/start HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+		"Content-Length: 500\r\nX-Request-ID: %s\r\n\r\n{";
 	static const struct {
 		const char *id;
 		bool echoed;
@@ -381,16 +404,19 @@ static void test_name_of_late_request(void **state)
 		reply = http_send(f, text, strlen(text));
 		assert_int_equal(reply.status, 408);
 		assert_non_null(http_reply_header(&reply, "X-Request-ID"));
-		assert_int_equal(strcmp(http_reply_header(&reply, "X-Request-ID"), ids[i].id) == 0, ids[i].echoed);
+		assert_int_equal(strcmp(http_reply_header(&reply, "X-Request-ID"), ids[i].id) == 0,
+				 ids[i].echoed);
 		http_reply_free(&reply);
 	}
 }
 
-/* A late body below /v0 is refused as anything there is: exactly message, error_code and details. */
+/* A late body below /v0 is refused as anything there is: exactly message, error_code and details.
+ */
 static void test_late_request_of_pipelines(void **state)
 {
-	static const char late[] = "POST /v0/pipelines HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-				   "Content-Length: 500\r\n\r\n{";
+	static const char late[] =
+		"POST /v0/pipelines HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+		"Content-Length: 500\r\n\r\n{";
 	struct http_fixture *f = *state;
 	struct http_reply reply = http_send(f, late, sizeof(late) - 1);
 
@@ -401,7 +427,8 @@ static void test_late_request_of_pipelines(void **state)
 	http_reply_free(&reply);
 }
 
-/* Health checks of load balancers speak HTTP/1.0 without a Host, and a target may name the host (RFC 9112 3.2). */
+/* Health checks of load balancers speak HTTP/1.0 without a Host, and a target may name the host
+ * (RFC 9112 3.2). */
 static void test_hosts_of_requests(void **state)
 {
 	static const struct {
@@ -410,15 +437,29 @@ static void test_hosts_of_requests(void **state)
 	} hosts[] = {
 		{ "GET /healthz HTTP/1.0\r\n\r\n", 200 },
 		{ "GET /healthz HTTP/1.0\r\nHost: evil.example\r\n\r\n", 403 },
-		{ "POST " A "/start HTTP/1.0\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n", 403 },
-		{ "GET http://localhost/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 200 },
-		{ "GET HTTPS://LOCALHOST:1/healthz?a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
-		{ "GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200 },
+		{ "POST " A
+		  "/start HTTP/1.0\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n\r\n",
+		  403 },
+		{ "GET http://localhost/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: "
+		  "close\r\n\r\n",
+		  200 },
+		{ "GET HTTPS://LOCALHOST:1/healthz?a HTTP/1.1\r\nHost: localhost\r\nConnection: "
+		  "close\r\n\r\n",
+		  400 },
+		{ "GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		  200 },
 		{ "GET http://localhost/healthz HTTP/1.1\r\nConnection: close\r\n\r\n", 400 },
-		{ "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 403 },
-		{ "GET http://localhost:1@evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
-		{ "GET http:///healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
-		{ "GET ftp://localhost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400 },
+		{ "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: "
+		  "close\r\n\r\n",
+		  403 },
+		{ "GET http://localhost:1@evil.example/healthz HTTP/1.1\r\nHost: "
+		  "localhost\r\nConnection: close\r\n\r\n",
+		  400 },
+		{ "GET http:///healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		  400 },
+		{ "GET ftp://localhost/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: "
+		  "close\r\n\r\n",
+		  400 },
 	};
 	struct http_fixture *f = *state;
 
@@ -457,11 +498,17 @@ static void test_drip(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),	  cmocka_unit_test(test_nothing_was_started),
-		cmocka_unit_test(test_too_long),  cmocka_unit_test(test_absurdly_long),
-		cmocka_unit_test(test_deep_json), cmocka_unit_test(test_raw), cmocka_unit_test(test_hosts_of_requests),
-		cmocka_unit_test(test_drip),	  cmocka_unit_test(test_name_of_late_request),
-		cmocka_unit_test(test_late_request_of_pipelines), cmocka_unit_test(test_refused_by_the_library),
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_nothing_was_started),
+		cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_absurdly_long),
+		cmocka_unit_test(test_deep_json),
+		cmocka_unit_test(test_raw),
+		cmocka_unit_test(test_hosts_of_requests),
+		cmocka_unit_test(test_drip),
+		cmocka_unit_test(test_name_of_late_request),
+		cmocka_unit_test(test_late_request_of_pipelines),
+		cmocka_unit_test(test_refused_by_the_library),
 	};
 
 	return cmocka_run_group_tests(tests, setup, http_fixture_teardown);

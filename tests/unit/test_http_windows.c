@@ -129,10 +129,12 @@ static void assert_one_quality(const struct http_reply *reply)
 	assert_true(http_number(reply, "quality.effectiveRate") > 0);
 }
 
-/* Every answer made from sessions says how good it is; of what there is nothing of, nothing is said. */
+/* Every answer made from sessions says how good it is; of what there is nothing of, nothing is
+ * said. */
 static void test_quality_of_windows(void **state)
 {
-	static const char *const wanted[] = { "&aggregate=5m", "&merge=true", "&aggregate=5m&function=f_200" };
+	static const char *const wanted[] = { "&aggregate=5m", "&merge=true",
+					      "&aggregate=5m&function=f_200" };
 	struct http_fixture *f = *state;
 	char id[SESSION_ID_SIZE], target[256];
 
@@ -140,13 +142,16 @@ static void test_quality_of_windows(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
 		struct http_reply reply;
 
-		(void)snprintf(target, sizeof(target), A "/history?service=web&profileType=cpu&from=now-1h%s", wanted[i]);
+		(void)snprintf(target, sizeof(target),
+			       A "/history?service=web&profileType=cpu&from=now-1h%s", wanted[i]);
 		reply = http_request(f, "GET", target, "", "");
 		if (reply.status != 200)
 			fail_msg("%s: %u %s", target, reply.status, reply.body);
 		assert_one_quality(&reply);
 		http_reply_free(&reply);
-		(void)snprintf(target, sizeof(target), A "/history?service=web&profileType=offcpu&from=now-1h%s", wanted[i]);
+		(void)snprintf(target, sizeof(target),
+			       A "/history?service=web&profileType=offcpu&from=now-1h%s",
+			       wanted[i]);
 		reply = http_request(f, "GET", target, "", "");
 		if (reply.status != 200)
 			fail_msg("%s: %u %s", target, reply.status, reply.body);
@@ -201,7 +206,8 @@ static void test_aliases(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
 		struct http_reply reply;
 
-		(void)snprintf(target, sizeof(target), A "/history?service=%s&profileType=cpu&aggregate=60s", aliases[i]);
+		(void)snprintf(target, sizeof(target),
+			       A "/history?service=%s&profileType=cpu&aggregate=60s", aliases[i]);
 		reply = http_request(f, "GET", target, "", "");
 		assert_int_equal(reply.status, 200);
 		assert_string_equal(http_text(&reply, "service"), "web");
@@ -209,14 +215,15 @@ static void test_aliases(void **state)
 		assert_true(cJSON_GetArraySize(http_member(&reply, "points")) > 0);
 		http_reply_free(&reply);
 		(void)snprintf(target, sizeof(target),
-			       A "/compare?service=%s&profileType=cpu&baseFrom=now-1h&baseTo=now&comparisonFrom=now-1h&comparisonTo=now",
+			       A "/compare?service=%s&profileType=cpu&baseFrom=now-1h&baseTo=now&"
+				 "comparisonFrom=now-1h&comparisonTo=now",
 			       aliases[i]);
 		reply = http_request(f, "GET", target, "", "");
 		assert_int_equal(reply.status, 200);
 		assert_non_null(strstr(http_text(&reply, "baseProfile"), "web/cpu/"));
 		http_reply_free(&reply);
 	}
-	/* Of nothing that lives: as it is written. */
+	/* A name that no running process has is used as it is written. */
 	reply_is_empty(f, A "/history?service=unit:gone");
 	reply_is_empty(f, A "/history?service=pid:4");
 }

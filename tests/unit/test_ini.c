@@ -44,7 +44,8 @@ static void test_lines(void **state)
 	check("a=1", 0, ".a=1|");
 	check("\xef\xbb\xbf[s]\r\na = 1 \r\n\r\n  b: 2 3\n# c = 4\n  ; d = 5\n[ t u ] ; six\ne =\n", 0,
 	      "[s]|s.a=1|s.b=2 3|[t u]|t u.e=|");
-	check("a = x;y ; z\nb = ;z\nc = http://h:1/?a=b\nd = #1\n", 0, ".a=x;y|.b=|.c=http://h:1/?a=b|.d=#1|");
+	check("a = x;y ; z\nb = ;z\nc = http://h:1/?a=b\nd = #1\n", 0,
+	      ".a=x;y|.b=|.c=http://h:1/?a=b|.d=#1|");
 	check("a = 1\nb\nc = 2\n", 2, ".a=1|");
 	check("\n= 1\n", 2, "");
 	check("[s\na = 1\n", 1, "");
@@ -87,13 +88,15 @@ static void test_sections(void **state)
 		const char *words;
 	} cases[] = {
 		{ "[nosuch]\n", 1, "unknown section [nosuch]" },
-		{ "[limits]\nconnections = 5\n\n[nosuch]\n\nkey = 1\n", 4, "unknown section [nosuch]" },
+		{ "[limits]\nconnections = 5\n\n[nosuch]\n\nkey = 1\n", 4,
+		  "unknown section [nosuch]" },
 		{ "key = 1\n", 1, "unknown section []" },
 		{ "[service]\n", 1, "unknown section [service]" },
 		{ "[export .hidden]\n", 1, "export name" },
 		{ "[tenant a b]\n\nservices = x\n", 1, "tenant name" },
 		{ "[service host]\n\nexe = x\n", 1, "[service host]" },
-		{ "[server]\n[store]\n[collect]\n[continuous]\n[auth]\n[limits]\n[tenant a]\n[service web]\n", 0, "" },
+		{ "[server]\n[store]\n[collect]\n[continuous]\n[auth]\n[limits]\n[tenant a]\n[service web]\n",
+		  0, "" },
 	};
 
 	(void)state;
@@ -108,7 +111,8 @@ static void test_sections(void **state)
 		rc = config_load(&config, path, true, &err);
 		(void)snprintf(place, sizeof(place), "%s:%u: ", path, cases[i].line);
 		if (rc != (cases[i].line ? -EINVAL : 0) ||
-		    (cases[i].line && (strncmp(err.text, place, strlen(place)) != 0 || !strstr(err.text, cases[i].words))))
+		    (cases[i].line && (strncmp(err.text, place, strlen(place)) != 0 ||
+				       !strstr(err.text, cases[i].words))))
 			fail_msg("%s: %d %s", cases[i].text, rc, err.text);
 		config_deinit(&config);
 		(void)unlink(path);
@@ -135,7 +139,8 @@ static void test_export_without_keys(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines), cmocka_unit_test(test_long_names),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_lines),
+					    cmocka_unit_test(test_long_names),
 					    cmocka_unit_test(test_sections),
 					    cmocka_unit_test(test_export_without_keys) };
 

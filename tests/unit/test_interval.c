@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Intervals of values that chance chose: as often right as they say, and gone where nothing was left to chance. */
+/* Intervals of values that chance chose: as often right as they say, and gone where nothing was
+ * left to chance. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -9,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "agent/profile/interval.h"
+#include "agent/profile/memory/interval.h"
 #include "agent/recording/sample_variance.h"
 #include "bpf/profiler.h"
 
@@ -36,7 +37,8 @@ static uint32_t place(struct profile_builder *b, uint32_t parent, const char *na
 }
 
 /* Calls of @bytes each: recorded with the probability bytes / threshold, then as the threshold. */
-static void sample(struct profile_builder *b, uint32_t node, unsigned calls, double bytes, double threshold)
+static void sample(struct profile_builder *b, uint32_t node, unsigned calls, double bytes,
+		   double threshold)
 {
 	const struct profile_attrs attrs = { 0 };
 	uint32_t id = profile_builder_attrs(b, &attrs, NULL);
@@ -98,13 +100,14 @@ static void test_as_often_right_as_they_say(void **state)
 	}
 }
 
-/* ---- waits --------------------------------------------------------------------------------------- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 
 #define RECORDED_FROM_NS 10e6 /* waits of that length and more are all recorded */
-#define THINNED_BELOW_NS 30e6 /* and in a session with many threads all of that length and more are kept */
+#define THINNED_BELOW_NS                                                                           \
+	30e6 /* and in a session with many threads all of that length and more are kept */
 
-/* One wait as bpf/offcpu.bpf.h and session_thin() make it: its value, what part of it was on a run queue, and how many
- * it stands for. 0: left out, once or again. */
+/* One wait as bpf/offcpu.bpf.h and session_thin() make it: its value, what part of it was on a run
+ * queue, and how many it stands for. 0: left out, once or again. */
 static double recorded(double ns, bool thin, double *queued, uint64_t *value2)
 {
 	double p = fmin(ns / RECORDED_FROM_NS, 1), value = ns / p;
@@ -121,9 +124,10 @@ static double recorded(double ns, bool thin, double *queued, uint64_t *value2)
 	return chance() < p ? value / p : 0;
 }
 
-/* Threads that wait so often for about so long, a fifth of it for a CPU. Returns all of their time. */
-static double waits(struct profile_builder *b, struct sample_variance *v, uint32_t node, unsigned count, double mean_ns,
-		    bool thin)
+/* Threads that wait so often for about so long, a fifth of it for a CPU. Returns all of their time.
+ */
+static double waits(struct profile_builder *b, struct sample_variance *v, uint32_t node,
+		    unsigned count, double mean_ns, bool thin)
 {
 	static const char *const states[] = { "blocked", "runqueue" };
 	double sum = 0;
@@ -131,7 +135,8 @@ static double waits(struct profile_builder *b, struct sample_variance *v, uint32
 	for (unsigned i = 0; i < count; i++) {
 		struct chunk_attr attr = { .tid = node * 10 + i % 3, .type = PROF_SAMPLE_OFFCPU };
 		struct chunk_event event = { .time_ns = i };
-		double ns = -mean_ns * log(1 - chance()), queued = 0.2, value = recorded(ns, thin, &queued, &event.value2);
+		double ns = -mean_ns * log(1 - chance()), queued = 0.2,
+		       value = recorded(ns, thin, &queued, &event.value2);
 
 		sum += ns;
 		for (int k = 0; k < 2 && value > 0; k++) {
@@ -195,24 +200,27 @@ static void test_waits(void **state)
 	}
 }
 
-/* ---- what is in use ------------------------------------------------------------------------------ */
+/* ---- what is in use -------------------------------------------------------------------------- */
 
 #define IN_USE 1000.0 /* bytes of each of two places, by ten windows */
 
 /* The intervals of "cache", of which none was seen to end, of "leak", and of both; the caller's. */
-static struct profile_interval *in_use(bool unsure, double fitted, double gone_bytes)
+static struct profile_interval *in_use(bool unsure, struct profile_probes probes)
 {
 	const struct profile_meta meta = { .type = PROFILE_MEMORY, .service = "places" };
-	const struct profile_quality quality = { .probes = { .mode = "windows", .fitted = fitted, .gone_bytes = gone_bytes } };
+	struct profile_quality quality = { .probes = probes };
 	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
-	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_UNSURE, strlen(PROFILE_LABEL_UNSURE)),
+	const struct profile_label label = { profile_builder_string(b, PROFILE_LABEL_UNSURE,
+								    strlen(PROFILE_LABEL_UNSURE)),
 					     profile_builder_string(b, "yes", 3) };
 	const struct profile_attrs attrs = { .label_count = unsure }, none = { 0 };
 	const uint32_t nodes[] = { place(b, 0, "cache"), place(b, 0, "leak") };
-	const uint32_t ids[] = { profile_builder_attrs(b, &attrs, &label), profile_builder_attrs(b, &none, NULL) };
+	const uint32_t ids[] = { profile_builder_attrs(b, &attrs, &label),
+				 profile_builder_attrs(b, &none, NULL) };
 	cleanup(profile) struct profile *p = NULL;
 	struct profile_interval *ret = NULL;
 
+	strcpy(quality.probes.mode, "windows");
 	for (unsigned i = 0; i < 20; i++) {
 		const struct profile_event event = { .time_ns = (1 + i / 2) * 1000000000ull, .node = nodes[i % 2],
 						     .attrs = ids[i % 2], .value = (int64_t)IN_USE / 10 };
@@ -227,19 +235,41 @@ static struct profile_interval *in_use(bool unsure, double fitted, double gone_b
 
 static void test_what_may_have_ended(void **state)
 {
-	cleanup_free struct profile_interval *sure = in_use(false, 0, 0), *unknown = in_use(true, 0, 0);
-	cleanup_free struct profile_interval *half = in_use(true, 0.5, 2 * IN_USE), *none = in_use(true, 1, 0);
+	const struct profile_probes half_left = { .fitted = 0.5, .gone_bytes = 2 * IN_USE };
+	const struct profile_probes nothing = { 0 }, grown = { .fitted = 1 };
+	cleanup_free struct profile_interval *sure = in_use(false, nothing),
+					     *unknown = in_use(true, nothing);
+	cleanup_free struct profile_interval *half = in_use(true, half_left), *none = in_use(true, grown);
 
 	assert_true(sure[0].lo > IN_USE * 0.9 && sure[0].hi < IN_USE * 1.1);
 	/* Nothing says how much there is: all of it may be gone, and the other place's stays. */
 	assert_true(unknown[0].lo == 0 && unknown[0].hi == sure[0].hi);
 	assert_true(unknown[1].lo == sure[1].lo && unknown[1].hi == sure[1].hi);
 	assert_true(unknown[2].lo < sure[2].lo * 0.6);
-	/* The heap holds half of what they allocated: it may be all of one's, but both together are there. */
+	/* The heap holds half of what they allocated: it may be all of one's, but both together are
+	 * there. */
 	assert_true(half[0].lo == 0 && half[1].hi > 2 * IN_USE * 0.99);
 	assert_true(half[2].lo == sure[2].lo);
 	/* It has grown by as much as they allocated. */
 	assert_true(none[0].lo == sure[0].lo && none[1].hi == sure[1].hi);
+}
+
+/* Few samples of rare windows stand for much, but the heap as a whole is known. */
+static void test_heap_is_the_limit(void **state)
+{
+	struct profile_probes rare = {
+		.gap_bytes = 1 << 20, .duty_pct = 1, .dilation = 1, .rel_err = 0.5
+	};
+	cleanup_free struct profile_interval *open = in_use(false, rare);
+	cleanup_free struct profile_interval *walked =
+		(rare.heap_bytes = (uint64_t)(3 * IN_USE), in_use(false, rare));
+	cleanup_free struct profile_interval *more = (rare.heap_bytes = 1, in_use(false, rare));
+
+	assert_true(open[0].hi > 1e6 && open[2].hi > 1e6);
+	assert_true(walked[0].hi == 3 * IN_USE && walked[2].hi == 3 * IN_USE);
+	assert_true(walked[0].lo == open[0].lo);
+	/* never below the estimate */
+	assert_true(more[0].hi == IN_USE);
 }
 
 static void test_what_is_exact_has_none(void **state)
@@ -257,6 +287,7 @@ int main(void)
 		cmocka_unit_test(test_as_often_right_as_they_say),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_what_may_have_ended),
+		cmocka_unit_test(test_heap_is_the_limit),
 		cmocka_unit_test(test_what_is_exact_has_none),
 	};
 

@@ -20,7 +20,8 @@ static void test_forms(void **state)
 		{ "LazyCompile:*hot /srv/app.js:12:7", "hot", "/srv/app.js", 12 },
 		{ "LazyCompile:~hot /srv/app.js:12", "hot", "/srv/app.js", 12 },
 		{ "LazyCompile:~ /srv/app.js:1", "(top level)", "/srv/app.js", 1 },
-		{ "Function:^get href node:internal/url:925", "get href", "node:internal/url", 925 },
+		{ "Function:^get href node:internal/url:925", "get href", "node:internal/url",
+		  925 },
 		{ "JS:^get href node:internal/url:925:11", "get href", "node:internal/url", 925 },
 		{ "JS:*run /srv/my files/app.js:3:4", "run", "/srv/my files/app.js", 3 },
 		{ "JS:+ /srv/app.js:9:21", "(anonymous)", "/srv/app.js", 9 },
@@ -37,9 +38,12 @@ static void test_forms(void **state)
 		{ "Builtin:ArrayMap", "Builtin:ArrayMap", "", 0 },
 		{ "void [app] Shop.Cart`1[System.__Canon]::Add(!0, int32)[OptimizedTier1]",
 		  "void [app] Shop.Cart`1[System.__Canon]::Add(!0, int32)", "", 0 },
-		{ "int32 [app] Shop.Cart::Sum(int32[])[QuickJitted]", "int32 [app] Shop.Cart::Sum(int32[])", "", 0 },
-		{ "int32 [app] Shop.Cart::Sum(int32[])", "int32 [app] Shop.Cart::Sum(int32[])", "", 0 },
-		{ "stub GenerateLookupStub<[Optimized]>", "stub GenerateLookupStub<[Optimized]>", "", 0 },
+		{ "int32 [app] Shop.Cart::Sum(int32[])[QuickJitted]",
+		  "int32 [app] Shop.Cart::Sum(int32[])", "", 0 },
+		{ "int32 [app] Shop.Cart::Sum(int32[])", "int32 [app] Shop.Cart::Sum(int32[])", "",
+		  0 },
+		{ "stub GenerateLookupStub<[Optimized]>", "stub GenerateLookupStub<[Optimized]>",
+		  "", 0 },
 		{ "", "", "", 0 },
 	};
 
@@ -70,7 +74,8 @@ static void test_long(void **state)
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = { cmocka_unit_test(test_forms), cmocka_unit_test(test_long) };
+	static const struct CMUnitTest tests[] = { cmocka_unit_test(test_forms),
+						   cmocka_unit_test(test_long) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,9 @@
 #include <gnutls/x509.h>
 
 #include "agent/base/buf.h"
-#include "api/http_error.h"
-#include "api/jwt.h"
-#include "api/secret.h"
+#include "api/http/http_error.h"
+#include "api/auth/jwt.h"
+#include "api/auth/secret.h"
 
 #define NOW_S  1768464000u
 #define SECRET "0123456789abcdef0123456789abcdef"
@@ -104,7 +104,8 @@ static char *make_token(const char *header, const char *claims, int kind, const 
 			assert_int_equal(gnutls_decode_rs_value(&sig, &r, &s), 0);
 			/* Both numbers as 32 bytes: leading zeros dropped or added by DER. */
 			memcpy(raw + (r.size < 32 ? 32 - r.size : 0), r.data + (r.size > 32), r.size > 32 ? 32 : r.size);
-			memcpy(raw + 32 + (s.size < 32 ? 32 - s.size : 0), s.data + (s.size > 32), s.size > 32 ? 32 : s.size);
+			memcpy(raw + 32 + (s.size < 32 ? 32 - s.size : 0), s.data + (s.size > 32),
+			       s.size > 32 ? 32 : s.size);
 			add_encoded(&token, raw, sizeof(raw));
 			gnutls_free(r.data);
 			gnutls_free(s.data);
@@ -230,7 +231,8 @@ static void refused(const struct jwt_verifier *v, const char *what, char *token)
 
 #define ADMIN "{\"exp\":1768464001,\"role\":\"admin\"}"
 
-/* What is signed by nobody, by another algorithm, or with what everybody has: the public key. */
+/* Tokens are refused that nobody signed, that another algorithm signed, or that were signed with
+ * the public key, which everybody has. */
 static void test_algorithm_confusion(void **state)
 {
 	static const char *const words[] = { "none", "None", "nOnE", "NONE", "", "HS256", "HS384", "ES384",
@@ -303,8 +305,11 @@ static void test_kid_tricks(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
 		refused(v, headers[i], make_token(headers[i], ADMIN, -1, SECRET));
 	for (size_t i = 0; i < ARRAY_SIZE(secrets); i++) {
-		refused(v, "/dev/null", make_token("{\"alg\":\"HS256\",\"kid\":\"/dev/null\"}", ADMIN, -1, secrets[i]));
-		refused(v, "a wrong secret", make_token("{\"alg\":\"HS256\",\"kid\":\"two\"}", ADMIN, -1, secrets[i]));
+		refused(v, "/dev/null",
+			make_token("{\"alg\":\"HS256\",\"kid\":\"/dev/null\"}", ADMIN, -1,
+				   secrets[i]));
+		refused(v, "a wrong secret",
+			make_token("{\"alg\":\"HS256\",\"kid\":\"two\"}", ADMIN, -1, secrets[i]));
 		refused(v, "no kid", make_token("{\"alg\":\"HS256\"}", ADMIN, -1, secrets[i]));
 	}
 	(void)snprintf(header, sizeof(header), "{\"alg\":\"HS256\",\"kid\":\"%0*d\"}", 4200, 2);
@@ -325,8 +330,18 @@ static void test_odd_tokens(void **state)
 {
 	const struct api_jwt options = { .algorithm = "ES256", .key = public_pems[P256] };
 	cleanup(jwt_verifier) struct jwt_verifier *v = verifier(&options);
-	static const char *const shapes[] = { "", ".", "..", "...", "a.b.c", "e30.e30.e30", "e30.e30.", ".e30.e30",
-					      "e30..e30", "=.=.=", "bnVsbA.bnVsbA.bnVsbA", "W10.W10.W10" };
+	static const char *const shapes[] = { "",
+					      ".",
+					      "..",
+					      "...",
+					      "a.b.c",
+					      "e30.e30.e30",
+					      "e30.e30.",
+					      ".e30.e30",
+					      "e30..e30",
+					      "=.=.=",
+					      "bnVsbA.bnVsbA.bnVsbA",
+					      "W10.W10.W10" };
 	static const char head[] = "{\"alg\":\"ES256\"}";
 	uint8_t zeros[64] = { 0 }, ones[64];
 	struct buf token = { 0 };
@@ -346,7 +361,9 @@ static void test_odd_tokens(void **state)
 		refused(v, "numbers off the curve", strdup(token.data));
 	}
 	good = make_token(head, ADMIN, P256, NULL);
-	for (const char *const *tail = (const char *const[]){ "A", "=", "==", ".", ".e30", " ", "AAAA", NULL }; *tail; tail++) {
+	for (const char *const *tail =
+		     (const char *const[]){ "A", "=", "==", ".", ".e30", " ", "AAAA", NULL };
+	     *tail; tail++) {
 		token.len = 0;
 		buf_add_str(&token, good);
 		buf_add_str(&token, *tail);
@@ -386,10 +403,14 @@ static void test_bad_configurations(void **state)
 		{ .algorithm = "EdDSA", .key = public_pems[P256] },
 		{ .algorithm = "RS256" },
 		{ .algorithm = "RS256", .jwks = "{\"keys\":[]}" },
-		{ .algorithm = "RS256", .jwks = "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"AQ\",\"e\":\"AQAB\"}]}" },
-		{ .algorithm = "ES256", .jwks = "{\"keys\":[{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}]}" },
-		{ .algorithm = "EdDSA", .jwks = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"X25519\",\"x\":\"AQ\"}]}" },
-		{ .algorithm = "HS256", .jwks = "{\"keys\":[{\"kty\":\"oct\",\"alg\":\"HS512\",\"k\":\"AQ\"}]}" },
+		{ .algorithm = "RS256",
+		  .jwks = "{\"keys\":[{\"kty\":\"RSA\",\"n\":\"AQ\",\"e\":\"AQAB\"}]}" },
+		{ .algorithm = "ES256",
+		  .jwks = "{\"keys\":[{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}]}" },
+		{ .algorithm = "EdDSA",
+		  .jwks = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"X25519\",\"x\":\"AQ\"}]}" },
+		{ .algorithm = "HS256",
+		  .jwks = "{\"keys\":[{\"kty\":\"oct\",\"alg\":\"HS512\",\"k\":\"AQ\"}]}" },
 		{ .algorithm = "RS256", .jwks = "not json" },
 	};
 

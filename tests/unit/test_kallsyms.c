@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kernel symbols: parsing, ends, modules, aliases; and this kernel's own table where it can be read. */
+/* Kernel symbols: parsing, ends, modules, aliases; and this kernel's own table where it can be
+ * read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -79,6 +80,22 @@ static void test_rows(void **state)
 	symbol_index_destroy(index);
 }
 
+/* arm64 lists only code that goes on running, and _text is before it. */
+static void test_without_text(void **state)
+{
+	struct symbol_frame frames[SYMBOL_INLINE_MAX];
+	struct symbol_index *index = NULL;
+	uint64_t text_va = 0;
+
+	assert_int_equal(build("ffffc75802a10000 T _stext\nffffc75802a10100 T handler\n", &index,
+			       &text_va),
+			 0);
+	assert_int_equal(text_va, 0xffffc75802a10000);
+	assert_int_equal(symbol_index_find(index, 0x108, frames), 1);
+	assert_string_equal(frames[0].function, "handler");
+	symbol_index_destroy(index);
+}
+
 static void test_refused(void **state)
 {
 	static const struct {
@@ -88,6 +105,7 @@ static void test_refused(void **state)
 		{ "", -ENODATA },
 		{ "ffffffff81000000 T other\n", -ENODATA },
 		{ "0000000000000000 T _text\n0000000000000000 t x\n", -EPERM },
+		{ "0000000000000000 T _stext\n0000000000000000 t x\n", -EPERM },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
@@ -140,7 +158,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_without_text), cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_this_kernel),
 	};
 

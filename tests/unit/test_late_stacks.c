@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stacks that are walked on when their rows have become known, on a made-up program: code at 0x1000 whose
- * functions have frames of 16 bytes up to offset 0x100, and the outermost function behind. */
+/* Stacks that are walked on when their rows have become known, on a made-up program: code at 0x1000
+ * whose functions have frames of 16 bytes up to offset 0x100, and the outermost function behind. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "agent/base/cleanup.h"
-#include "agent/collect/late_stacks.h"
+#include "agent/collect/stacks/late_stacks.h"
 #include "bpf/outcome.h"
 #include "bpf/unwind_table.h"
 
@@ -62,7 +62,7 @@ static int setup(void **state)
 	table.parts.directory[1] = 2;
 	table.parts.rules[1] = (struct unwind_rule){ .cfa = UNWIND_CFA_SP,
 						     .cfa_offset = 16,
-						     .ra_offset = -8 };
+						     .ra_offset = -8 / ARCH_RA_UNIT };
 	table.parts.rules[2] = (struct unwind_rule){ .cfa = UNWIND_CFA_END };
 	table.parts.rows[0] = 1u << 16;
 	table.parts.rows[1] = 2u << 16 | 0x100;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every limit of the HTTP side: set to something small it is enforced, its value stands in /metrics, and what it
- * refused is counted there. */
+/* Every limit of the HTTP side: set to something small it is enforced, its value stands in
+ * /metrics, and what it refused is counted there. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -99,7 +99,9 @@ static void test_sizes(void **state)
 	static const struct {
 		const char *limit;
 		unsigned bytes, refused;
-	} rows[] = { { "body_bytes", 2048, 413 }, { "url_bytes", 512, 414 }, { "header_bytes", 1500, 431 } };
+	} rows[] = { { "body_bytes", 2048, 413 },
+		     { "url_bytes", 512, 414 },
+		     { "header_bytes", 1500, 431 } };
 	struct http_fixture *f = *state;
 	char filler[4096], target[4200], headers[4200], body[4200], line[96];
 
@@ -165,8 +167,8 @@ static void test_answer_deadline(void **state)
 	(void)close(fd);
 }
 
-/* Silent connections take nearly all places: the oldest goes for the next. Those that a slow machine lets time out
- * before are opened again. */
+/* Silent connections take nearly all places: the oldest goes for the next. Those that a slow
+ * machine lets time out before are opened again. */
 static void test_connections(void **state)
 {
 	struct http_fixture *f = *state;

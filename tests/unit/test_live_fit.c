@@ -32,17 +32,20 @@ static void test_what_fits_stays(void **state)
 	live_fit_parts(parts, 0, 0.1, 14 * MB, 16 * MB);
 }
 
-/* Who is not certain gives way, and keeps what it has where another that is even less certain is too large. */
+/* Uncertain estimates give way first. A less certain part keeps most of its bytes where an even
+ * less certain one alone can give up the excess. */
 static void test_too_much(void **state)
 {
 	struct live_part parts[] = { part(10 * MB, 0.02), part(20 * MB, 0.8), part(1 * MB, 0.3) };
 
 	live_fit_parts(parts, ARRAY_SIZE(parts), 0, 0, 13 * MB);
 	assert_true(fabs(parts[0].bytes + parts[1].bytes + parts[2].bytes - 13 * MB) < 0.01 * MB);
-	assert_true(parts[0].scale > 0.97 && parts[1].scale < 0.2 && parts[2].scale > 0.8 && parts[2].scale < 1);
+	assert_true(parts[0].scale > 0.97 && parts[1].scale < 0.2 && parts[2].scale > 0.8 &&
+		    parts[2].scale < 1);
 }
 
-/* A sum that is a little too large by the error of one kept site takes hardly anything from a cache. */
+/* A sum that is a little too large by the error of one kept site takes hardly anything from a
+ * cache. */
 static void test_a_cache_is_not_squeezed(void **state)
 {
 	struct live_part parts[] = { part(100 * MB, 0.15), part(4 * MB, 0.4) };
@@ -61,7 +64,8 @@ static void test_too_little(void **state)
 	assert_true(parts[0].scale > 4.5 && parts[1].scale > 4 && parts[1].scale < 6);
 }
 
-/* A leak and a cache, seen at a third of the rate at which they allocate: the cache's blocks are seen to end as seldom. */
+/* A leak and a cache, seen at a third of the rate at which they allocate: the cache's blocks are
+ * seen to end as seldom. */
 static void test_a_cache_keeps_its_size(void **state)
 {
 	struct live_part parts[] = { part(16 * MB, 0.27), part(2 * MB, 0.86) };
@@ -72,8 +76,8 @@ static void test_a_cache_keeps_its_size(void **state)
 	assert_true(parts[1].scale > 1 && parts[1].scale < 1.5);
 }
 
-/* A cache that is taken for eight times as large as it can be is no reason to think less of a leak, however little is known
- * of how much is allocated: the leak's part of the sum is small. */
+/* A cache that is taken for eight times as large as it can be is no reason to think less of a leak,
+ * however little is known of how much is allocated: the leak's part of the sum is small. */
 static void test_a_leak_beside_a_cache(void **state)
 {
 	struct live_part parts[] = { part(1.4 * MB, 0.2), part(33 * MB, 0.57) };
@@ -93,12 +97,16 @@ static void test_small_blocks(void **state)
 	assert_true(fabs(parts[0].scale - 0.5) < 0.001);
 }
 
-/* Of @objects blocks of 100 to 500 bytes, 300 on average. */
+/* A part of @objects blocks of 100 to 500 bytes, 300 on average. */
 static struct live_part mixed(double objects, double error)
 {
-	return (struct live_part){
-		.bytes = objects * 300, .objects = objects, .error = error, .scale = 1, .least_bytes = 100, .most_bytes = 500, .ends = true
-	};
+	return (struct live_part){ .bytes = objects * 300,
+				   .objects = objects,
+				   .error = error,
+				   .scale = 1,
+				   .least_bytes = 100,
+				   .most_bytes = 500,
+				   .ends = true };
 }
 
 static void hold(uint32_t blocks_of[READ_HEAP_SIZES], uint64_t chunk_bytes, uint32_t blocks)
@@ -106,12 +114,18 @@ static void hold(uint32_t blocks_of[READ_HEAP_SIZES], uint64_t chunk_bytes, uint
 	blocks_of[read_heap_size_of(chunk_bytes)] = blocks;
 }
 
-/* Nobody has more blocks of his sizes than the heap; of what two share the one that is less certain gives way. Where it is not
- * known what sizes a place asks for, or they are not counted, nothing is taken away. */
+/* Nobody has more blocks of his sizes than the heap; of what two share the one that is less certain
+ * gives way. Where it is not known what sizes a place asks for, or they are not counted, nothing is
+ * taken away. */
 static void test_sizes(void **state)
 {
 	uint32_t blocks_of[READ_HEAP_SIZES] = { 0 };
-	struct live_part leak = { .bytes = 100 * 2000, .objects = 2000, .error = 0.05, .scale = 1, .least_bytes = 100, .most_bytes = 100 };
+	struct live_part leak = { .bytes = 100 * 2000,
+				  .objects = 2000,
+				  .error = 0.05,
+				  .scale = 1,
+				  .least_bytes = 100,
+				  .most_bytes = 100 };
 	struct live_part unknown = mixed(5000, 0.5), large = mixed(5000, 0.5), parts[4];
 
 	unknown.most_bytes = 0;
@@ -126,11 +140,17 @@ static void test_sizes(void **state)
 	assert_true(parts[2].scale == 1 && parts[3].scale == 1);
 }
 
-/* What fits stays, also with blocks that are left some bytes more than were asked for. */
+/* An estimate that fits into the heap stays, also where the blocks are somewhat larger than the
+ * sizes that the program asked for. */
 static void test_sizes_that_fit(void **state)
 {
 	uint32_t blocks_of[READ_HEAP_SIZES] = { 0 };
-	struct live_part part = { .bytes = 100 * 2000, .objects = 2000, .error = 0.5, .scale = 1, .least_bytes = 100, .most_bytes = 100 };
+	struct live_part part = { .bytes = 100 * 2000,
+				  .objects = 2000,
+				  .error = 0.5,
+				  .scale = 1,
+				  .least_bytes = 100,
+				  .most_bytes = 100 };
 
 	hold(blocks_of, 112, 1500);
 	hold(blocks_of, 128, 600);
@@ -145,7 +165,8 @@ static void test_sizes_that_fit(void **state)
 /* Blocks with mappings of their own, where those are known, leave no room for estimates. */
 static void test_room_beside_mapped_blocks(void **state)
 {
-	struct recording recording = { .quality.alloc.heap = { .bytes = 12 * (uint64_t)MB, .mapped_bytes = 5 * (uint64_t)MB } };
+	struct recording recording = { .quality.alloc.heap = { .bytes = 12 * (uint64_t)MB,
+							       .mapped_bytes = 5 * (uint64_t)MB } };
 	struct chunk_event event = { .value = 10 * (int64_t)MB };
 	struct live_fit fit = { 0 };
 
@@ -158,7 +179,10 @@ static void test_room_beside_mapped_blocks(void **state)
 	assert_float_equal(live_fit_scale(&fit, &event), 1, 1e-6);
 	live_fit_deinit(&fit);
 	fit = (struct live_fit){ 0 };
-	assert_int_equal(events_vec_push(&recording.events, (struct chunk_event){ .attr = 1, .value = 5 * (int64_t)MB }), 0);
+	assert_int_equal(
+		events_vec_push(&recording.events,
+				(struct chunk_event){ .attr = 1, .value = 5 * (int64_t)MB }),
+		0);
 	assert_int_equal(live_fit_recording(&fit, &recording, 0), 0);
 	assert_float_equal(live_fit_scale(&fit, &event), 0.7, 1e-3);
 	live_fit_deinit(&fit);

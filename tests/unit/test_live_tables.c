@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ids of modules that the collector gives again: no stack of before is read with what they name now. */
+/* Ids of modules that the collector gives again: no stack of before is read with what they name
+ * now. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,12 +9,13 @@
 
 #include <cmocka.h>
 
-#include "agent/session/live_tables.h"
+#include "agent/session/ingest/live_tables.h"
 #include "bpf/profiler.h"
 
 #define STACK 4711u
 
-static void tell_module(struct live_tables *tables, uint32_t id, uint8_t kind, uint64_t key, const char *path)
+static void tell_module(struct live_tables *tables, uint32_t id, uint8_t kind, uint64_t key,
+			const char *path)
 {
 	struct feed_module record = { .key = key, .module = id, .kind = kind };
 	uint8_t data[256];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is known of a futex from the stacks of those who wait there. */
+/* Facts about a futex, learnt from the stacks of the threads that wait for it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,8 @@
 
 enum { PROCESS = 3, FUNCTION = 5 };
 
-/* A wait whose stack says nothing (function 0) is taken for what those at its futex are whose stacks do, if they agree. */
+/* A wait whose stack says nothing (function 0) is taken for what those at its futex are whose
+ * stacks do, if they agree. */
 static void test_waits_without_a_stack(void **state)
 {
 	enum { CONDITION = 0x1000, LOCK = 0x2000, BOTH = 0x3000, UNKNOWN = 0x4000 };

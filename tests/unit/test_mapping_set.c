@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/mapping_set.h"
+#include "agent/collect/proc/mapping_set.h"
 
 static struct mapping map_of(uint64_t start, uint64_t end, uint32_t module, uint64_t from_ns)
 {
@@ -20,7 +20,8 @@ static struct mapping map_of(uint64_t start, uint64_t end, uint32_t module, uint
 				 .module = module };
 }
 
-static int add(struct mapping_set **set, uint64_t start, uint64_t end, uint32_t module, uint64_t from)
+static int add(struct mapping_set **set, uint64_t start, uint64_t end, uint32_t module,
+	       uint64_t from)
 {
 	struct mapping mapping = map_of(start, end, module, from);
 
@@ -74,7 +75,7 @@ static void new_mappings_take_the_place_of_old_ones(void **state)
 	}
 }
 
-/* What is left of a mapping keeps its bias: file offsets do not move. */
+/* The remainders of a mapping keep its bias: file offsets do not move. */
 static void remainders_keep_their_bias(void **state)
 {
 	cleanup(mapping_set) struct mapping_set *set = NULL;

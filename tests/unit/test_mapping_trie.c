@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "agent/base/cleanup.h"
-#include "agent/collect/mapping_trie.h"
-#include "agent/collect/perf_events.h"
+#include "agent/collect/kernel/mapping_trie.h"
+#include "agent/collect/kernel/perf_events.h"
 
 /* Prefixes must cover a range without gap or overlap, each aligned to its own size. */
 static void test_prefixes(void **state)

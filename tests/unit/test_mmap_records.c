@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/mmap_records.h"
+#include "agent/collect/kernel/mmap_records.h"
 
 struct raw {
 	_Alignas(8) uint8_t bytes[256];

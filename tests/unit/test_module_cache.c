@@ -48,8 +48,8 @@ static struct module_cache *create(int dir_fd, uint64_t budget)
 	return cache;
 }
 
-static void assert_holds(struct module_cache *cache, uint64_t key, enum module_cache_kind kind, uint8_t tag,
-			 const char *text)
+static void assert_holds(struct module_cache *cache, uint64_t key, enum module_cache_kind kind,
+			 uint8_t tag, const char *text)
 {
 	char found[64] = "";
 	uint8_t found_tag = 255;
@@ -142,7 +142,8 @@ static void test_eviction(void **state)
 	assert_true(module_cache_has(cache, 6, T, &tag));
 	assert_int_equal(module_cache_put(cache, 101, T, 0, block, sizeof(block)), 0);
 	assert_false(module_cache_has(cache, 4, T, &tag));
-	/* What would push out everything else is not stored, what pushes out much is: a program of 700 MB has that much. */
+	/* A file that would push out everything else is not stored. A file that pushes out much is
+	 * stored: a program of 700 MB needs that much. */
 	assert_int_equal(module_cache_put(cache, 102, T, 0, large, 72000), -EFBIG);
 	assert_true(module_cache_has(cache, 6, T, &tag));
 	assert_int_equal(module_cache_put(cache, 103, T, 0, large, 70000), 0);
@@ -157,7 +158,8 @@ static void test_eviction(void **state)
 	module_cache_destroy(cache);
 }
 
-/* What is no plain file is removed and never followed; what has another name is not ours. */
+/* An entry that is no plain file is removed and never followed. Files with other names are not ours
+ * and stay. */
 static void test_strange_folder(void **state)
 {
 	cleanup_close int dir_fd = folder("strange");
@@ -189,8 +191,9 @@ static void test_twins(void **state)
 	struct module_cache *cache;
 	uint8_t tag;
 
-	assert_true(fixture_run("cd twins && echo old >00000000000000aa.s02 && echo new >00000000000000aa.s03 && "
-				"touch -d '1 hour ago' 00000000000000aa.s02"));
+	assert_true(fixture_run(
+		"cd twins && echo old >00000000000000aa.s02 && echo new >00000000000000aa.s03 && "
+		"touch -d '1 hour ago' 00000000000000aa.s02"));
 	cache = create(dir_fd, 1 << 20);
 	assert_true(module_cache_has(cache, 0xaa, S, &tag));
 	assert_int_equal(tag, 3);
@@ -215,9 +218,11 @@ static bool own_disk(const char *name)
 	(void)snprintf(gids, sizeof(gids), "0 %u 1", getgid());
 	if (unshare(uid ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) < 0)
 		return false;
-	if (uid && !(tell("/proc/self/setgroups", "deny") && tell("/proc/self/uid_map", uids) && tell("/proc/self/gid_map", gids)))
+	if (uid && !(tell("/proc/self/setgroups", "deny") && tell("/proc/self/uid_map", uids) &&
+		     tell("/proc/self/gid_map", gids)))
 		return false;
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("none", name, "tmpfs", 0, "size=4m") == 0;
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	       mount("none", name, "tmpfs", 0, "size=4m") == 0;
 }
 
 static uint64_t free_bytes(int dir_fd)
@@ -228,7 +233,8 @@ static uint64_t free_bytes(int dir_fd)
 	return (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* The budget is no right to the last byte: others write to the disk, too, and what they wrote does not come back. */
+/* The budget is no right to the last byte: others write to the disk, too, and what they wrote does
+ * not come back. */
 static void test_leaves_room(void **state)
 {
 	static char block[20000];

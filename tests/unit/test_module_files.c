@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening what processes have mapped: nothing outside their own root, nothing that is no file, and nothing in this process
- * where a file system may never answer. */
+/* Opening what processes have mapped: nothing outside their own root, nothing that is no file, and
+ * nothing in this process where a file system may never answer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -28,9 +29,9 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
-#include "agent/collect/module_files.h"
-#include "agent/collect/mounts.h"
-#include "agent/collect/slow_files.h"
+#include "agent/collect/modules/module_files.h"
+#include "agent/collect/proc/mounts.h"
+#include "agent/collect/modules/slow_files.h"
 
 #define RACE_TURNS 20000
 
@@ -44,10 +45,12 @@ static void put_file(const char *name, const char *text)
 	assert_true(fputs(text, file) >= 0);
 }
 
-/* Below a root of its own: the file, a link out of it by dots, an absolute one, a magic one, a FIFO, in turn. */
+/* Below a root of its own: the file, a link out of it by dots, an absolute one, a magic one, a
+ * FIFO, in turn. */
 static _Noreturn void swap_files(void)
 {
-	static const char *const links[] = { "../../../../../../outside", "/outside", "/proc/self/root/outside",
+	static const char *const links[] = { "../../../../../../outside", "/outside",
+					     "/proc/self/root/outside",
 					     "/proc/1/root/etc/hostname" };
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -65,7 +68,7 @@ static _Noreturn void swap_files(void)
 	}
 }
 
-/* What is opened is the file inside, or nothing. */
+/* An open while the paths are being swapped gives the file inside of the root, or nothing. */
 static void test_race(void **state)
 {
 	unsigned opened = 0;
@@ -83,8 +86,11 @@ static void test_race(void **state)
 	if (!pid)
 		swap_files();
 	for (unsigned i = 0; i < RACE_TURNS || !opened; i++) {
-		const struct debug_wish wish = { .kind = DEBUG_FILE, .name = "x.debug", .path = "/lib/x", .tgid = (uint32_t)pid };
-		cleanup_close int fd = module_files_open_debug(&wish, false);
+		const struct debug_request wanted = { .kind = DEBUG_FILE,
+						 .name = "x.debug",
+						 .path = "/lib/x",
+						 .tgid = (uint32_t)pid };
+		cleanup_close int fd = module_files_open_debug(&wanted, false);
 		char text[8] = "";
 
 		if (fd < 0)
@@ -97,9 +103,100 @@ static void test_race(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* Whether @path was opened while @wanted was looked for, as the kernel tells a watch. */
+static bool is_opened(const char *path, const struct debug_request *wanted)
+{
+	cleanup_close int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct inotify_event event;
+
+	assert_true(watch >= 0 && inotify_add_watch(watch, path, IN_OPEN) >= 0);
+	assert_true(module_files_open_debug(wanted, true) < 0);
+	return read(watch, &event, sizeof(event)) > 0;
+}
+
+/* An unprivileged user's program names a FIFO, or a device, as its supplementary debug file: the
+ * daemon, which is root, does not open it. */
+static void test_no_device(void **state)
+{
+	struct debug_request wanted = { .kind = DEBUG_ALT, .path = "/bin/x", .tgid = (uint32_t)getpid() };
+	char fifo[128];
+
+	(void)snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+	assert_int_equal(mkfifo(fifo, 0644), 0);
+	wanted.name = fifo;
+	assert_false(is_opened(fifo, &wanted));
+	wanted.name = "/dev/zero";
+	assert_false(is_opened("/dev/zero", &wanted));
+}
+
+/* A process of another user and root directory; "" = the host's. */
+static pid_t start_stranger(const char *root)
+{
+	int fds[2];
+	char sign;
+	pid_t pid;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if ((*root && chroot(root) < 0) || setresuid(65534, 65534, 65534) < 0)
+			_exit(1);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)!write(fds[1], "x", 1);
+		(void)pause();
+		_exit(0);
+	}
+	(void)close(fds[1]);
+	assert_int_equal(read(fds[0], &sign, 1), 1);
+	(void)close(fds[0]);
+	return pid;
+}
+
+/* The daemon reads nothing in a program's name that the program could not: no file that only its
+ * owner may read, and nothing of the host that a program in another root names. */
+static void test_no_errands(void **state)
+{
+	struct debug_request wanted = { .kind = DEBUG_ALT, .path = "/bin/x" };
+	char secret[192], outside[128];
+	pid_t pid;
+	int fd;
+
+	if (geteuid()) {
+		print_message("skipped: only root can read in others' names\n");
+		skip();
+	}
+	(void)snprintf(secret, sizeof(secret), "%s/secret", folder);
+	put_file(secret, "only for its owner");
+	assert_int_equal(chmod(secret, 0600), 0);
+	pid = start_stranger("");
+	wanted.tgid = (uint32_t)pid;
+	wanted.name = secret;
+	assert_true(module_files_open_debug(&wanted, false) < 0);
+	assert_int_equal(chown(secret, 65534, 65534), 0);
+	fd = module_files_open_debug(&wanted, false);
+	assert_true(fd >= 0);
+	(void)close(fd);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+
+	(void)snprintf(outside, sizeof(outside), "%s/outside", folder);
+	put_file(outside, "of the host");
+	pid = start_stranger("root");
+	wanted.tgid = (uint32_t)pid;
+	wanted.name = outside;
+	assert_true(module_files_open_debug(&wanted, false) < 0);
+	(void)snprintf(secret, sizeof(secret), "/usr/lib/debug/../../..%s", outside);
+	wanted.name = secret;
+	assert_true(module_files_open_debug(&wanted, false) < 0);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void test_mounts(void **state)
 {
-	static const char fuse[] = "36 35 0:52 / /mnt/a\\040-\\040b rw,noatime shared:1 - fuse.sshfs x:/ rw,user_id=0\n";
+	static const char fuse[] =
+		"36 35 0:52 / /mnt/a\\040-\\040b rw,noatime shared:1 - fuse.sshfs x:/ rw,user_id=0\n";
 	struct mount mount;
 
 	assert_true(mounts_parse(fuse, &mount));
@@ -143,7 +240,8 @@ static pid_t start_overlaid(int unshared, int *ret_fd)
 	return pid;
 }
 
-/* Who may mount only for himself may have put anything below. */
+/* An overlay counts as local unless it was mounted in a user namespace: its owner may have put any
+ * file system below. */
 static void test_overlays(void **state)
 {
 	static const struct {
@@ -206,12 +304,14 @@ static void take_text(const struct slow_file *file, const char *text)
 	(void)close(file->fd);
 }
 
-/* /proc is no local file system: files of it are left to a child, and come as copies; local ones as they are. */
+/* /proc is no local file system: files of it are left to a child, and come as copies; local ones as
+ * they are. */
 static void test_slow_files(void **state)
 {
 	cleanup(module_table) struct module_table *modules = module_table_create();
 	struct slow_files *files = slow_files_create();
-	struct module *far = module_of(modules, "/proc/version"), *gone = module_of(modules, "/proc/none"), *near;
+	struct module *far = module_of(modules, "/proc/version"),
+		      *gone = module_of(modules, "/proc/none"), *near;
 	struct slow_file file;
 	char path[128];
 
@@ -240,12 +340,17 @@ static void test_slow_debug_files(void **state)
 {
 	cleanup(module_table) struct module_table *modules = module_table_create();
 	struct slow_files *files = slow_files_create();
-	const struct control_debug_want want = { .head = { .request = 7 }, .kind = DEBUG_FILE, .name = "ostype" };
+	const struct control_debug_want want = { .head = { .request = 7 },
+						 .kind = DEBUG_FILE,
+						 .name = "ostype" };
 	struct module *module = module_of(modules, "/proc/sys/kernel/none");
-	const struct debug_wish wish = module_files_wish(&want, module);
+	struct debug_request wanted;
 	struct slow_file file;
 
-	assert_int_equal(module_files_open_debug(&wish, false), -EXDEV);
+	module->origin.tgid = (uint32_t)getpid();
+	wanted = module_files_debug_request(&want, module);
+
+	assert_int_equal(module_files_open_debug(&wanted, false), -EXDEV);
 	assert_int_equal(slow_files_ask_debug(files, &want, module, 1), 0);
 	file = await(files, modules);
 	assert_true(file.is_debug && file.is_copy && file.request == 7);
@@ -289,8 +394,9 @@ static void take_lookup(int fd)
 	while (((const struct fuse_in_header *)(const void *)request)->opcode != FUSE_LOOKUP);
 }
 
-/* Children whose requests have been taken and are not answered do not end, however often they are killed: there are no
- * more of them than there may be, each device has one, and they count until they end. */
+/* Children whose requests have been taken and are not answered do not end, however often they are
+ * killed: there are no more of them than there may be, each device has one, and they count until
+ * they end. */
 static void test_hung_children(void **state)
 {
 	cleanup(module_table) struct module_table *modules = module_table_create();
@@ -334,18 +440,21 @@ static void test_hung_children(void **state)
 	slow_files_destroy(files);
 }
 
-/* In a namespace of processes of its own: a child that has answered and ended, and a process that has its number by then.
- * The signal that ended that. */
+/* In a namespace of processes of its own: a child that has answered and ended, and a process that
+ * has its number by then. The signal that ended that. */
 static int signal_of_successor(const char *path)
 {
 	struct module_table *modules = module_table_create();
 	struct slow_files *files = slow_files_create();
 	pid_t number = 2; /* the first child */
-	struct clone_args again = { .exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1 };
+	struct clone_args again = { .exit_signal = SIGCHLD,
+				    .set_tid = (uintptr_t)&number,
+				    .set_tid_size = 1 };
 	struct slow_file file;
 	int status;
 
-	if (slow_files_ask(files, module_of(modules, path), 1) < 0 || slow_files_take(files, modules, 1, &file))
+	if (slow_files_ask(files, module_of(modules, path), 1) < 0 ||
+	    slow_files_take(files, modules, 1, &file))
 		_exit(1);
 	while (kill(number, 0) == 0)
 		(void)usleep(1000);
@@ -390,13 +499,14 @@ static void test_a_number_that_is_used_again(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Where a program had mapped its file another one has mapped another since, as one that is executed in its place and always
- * lies at the same addresses. */
+/* A program is replaced by exec, and the new one maps another file at the same addresses. */
 static void test_mapped_by_another(void **state)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char path[128], text[8] = "";
-	struct module module = { .kind = FEED_MODULE_ELF, .path = path, .origin.tgid = (uint32_t)getpid() };
+	struct module module = { .kind = FEED_MODULE_ELF,
+				 .path = path,
+				 .origin.tgid = (uint32_t)getpid() };
 	cleanup_close int another = -1, fd = -1;
 	struct stat st, of_another;
 	void *mapped;
@@ -429,8 +539,21 @@ static int set_up(void **state)
 
 static int clean_up(void **state)
 {
-	static const char *const names[] = { "root/lib/x.debug", "root/lib/next", "root/lib/kept", "root/lib", "root",
-					     "outside", "slow", "its_own", "another", "below/file", "below", "below2", "over" };
+	static const char *const names[] = { "root/lib/x.debug",
+					     "root/lib/next",
+					     "root/lib/kept",
+					     "root/lib",
+					     "root",
+					     "outside",
+					     "secret",
+					     "fifo",
+					     "slow",
+					     "its_own",
+					     "another",
+					     "below/file",
+					     "below",
+					     "below2",
+					     "over" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)remove(names[i]);
@@ -441,6 +564,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_race),
+		cmocka_unit_test(test_no_device),
+		cmocka_unit_test(test_no_errands),
 		cmocka_unit_test(test_mounts),
 		cmocka_unit_test(test_overlays),
 		cmocka_unit_test(test_slow_files),

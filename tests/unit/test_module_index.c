@@ -15,7 +15,7 @@
 
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
-#include "agent/collect/module_index.h"
+#include "agent/collect/modules/module_index.h"
 #include "agent/wire/control.h"
 
 struct told {
@@ -91,7 +91,8 @@ static struct module *real_module(struct fixture *f, const char *path)
 	return module_table_file(f->modules, &file, path);
 }
 
-/* Takes the next request as the symbolizer would; NULL = none. The descriptor is checked and closed. */
+/* Takes the next request as the symbolizer would; NULL = none. The descriptor is checked and
+ * closed. */
 static const struct control_index *next_request(struct fixture *f)
 {
 	struct stat st;
@@ -278,8 +279,8 @@ static void a_new_symbolizer_is_told_what_the_old_one_knew(void **state)
 	assert_true(module->key == 77);
 }
 
-/* Names of a file found while nothing is sampled are for later: until a stack goes through it, or the symbolizer is
- * asked for them, also when that happens while the first request is under way. */
+/* Names of a file found while nothing is sampled are for later: until a stack goes through it, or
+ * the symbolizer is asked for them, also when that happens while the first request is under way. */
 static void names_come_when_they_are_wanted(void **state)
 {
 	struct fixture *f = *state;
@@ -321,7 +322,8 @@ static void names_come_when_they_are_wanted(void **state)
 	assert_null(next_request(f));
 }
 
-/* So are those of a file that was read already, when the symbolizer has lost them: by the module whose table it is. */
+/* Lost names of a file that was read already are sent again too, for the module whose table it
+ * is. */
 static void names_that_were_lost_are_sent_again(void **state)
 {
 	struct fixture *f = *state;
@@ -354,8 +356,9 @@ static void names_that_were_lost_are_sent_again(void **state)
 	assert_int_equal(first->table_bytes, 100);
 }
 
-/* Found while nothing is sampled, a file is only identified; its table is asked for when a session begins, also when that
- * happens while the first request is under way, and from where it is mapped when its file was not to be had then. */
+/* Found while nothing is sampled, a file is only identified; its table is asked for when a session
+ * begins, also when that happens while the first request is under way, and from where it is mapped
+ * when its file was not to be had then. */
 static void tables_come_when_something_is_sampled(void **state)
 {
 	struct fixture *f = *state;
@@ -453,7 +456,8 @@ static void what_was_indexed_stays_open_for_its_names(void **state)
 		before_ns = clock_monotonic_ns();
 		answer(f, module->id, 0, 77 + late, -1);
 		assert_int_equal(unlink(path), 0);
-		module_index_pump(f->index, late ? clock_monotonic_ns() + 4 * NS_PER_S : before_ns + 2 * NS_PER_S);
+		module_index_pump(f->index, late ? clock_monotonic_ns() + 4 * NS_PER_S
+						 : before_ns + 2 * NS_PER_S);
 		assert_true(module_index_name(f->index, module) == !late);
 		module_index_pump(f->index, clock_monotonic_ns());
 		request = next_request(f);
@@ -487,6 +491,7 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	const struct control_debug *got = (const void *)f->message.data;
 	struct stat st, expected;
 
+	module->origin.tgid = (uint32_t)getpid();
 	/* The "debug file" beside /bin/true that exists everywhere is /bin/cat. */
 	assert_int_equal(channel_send(f->peer, &want, sizeof(want), NULL, 0), 0);
 	module_index_receive(f->index, 100);
@@ -502,7 +507,7 @@ static void debug_files_are_looked_for_and_lies_ignored(void **state)
 	module_index_receive(f->index, 100);
 	assert_int_equal(channel_receive(f->peer, &f->message), 1);
 	assert_int_equal(got->status, -ENOENT);
-	/* Where a supplementary file may be anywhere: what is no ELF file is none. */
+	/* A supplementary file may be anywhere, but it must be an ELF file. */
 	want.kind = DEBUG_ALT;
 	strcpy(want.name, "/etc/passwd");
 	assert_int_equal(access(want.name, R_OK), 0);

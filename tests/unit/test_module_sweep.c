@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What leaves the collector's table of modules, and what must not. */
+/* The collector's table of modules: which modules a sweep removes, and which ones must stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,8 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/collector_internal.h"
+#include "agent/collect/module_sweep.h"
+#include "agent/collect/samples.h"
 
 #define KEPT	   16384u /* module_sweep.c */
 #define RING_BYTES (8u << 20)
@@ -35,7 +36,9 @@ static int setup(void **state)
 
 	f->now_ns = clock_monotonic_ns();
 	f->options.feed_fd = ring_create(RING_BYTES);
-	*c = (struct collector){ .options = &f->options, .control_fd = -1, .server_fd = -1, .epoll_fd = -1 };
+	*c = (struct collector){
+		.options = &f->options, .control_fd = -1, .server_fd = -1, .epoll_fd = -1
+	};
 	c->procs = proc_table_create();
 	c->modules = module_table_create();
 	c->stacks = stack_table_create(STACK_TABLE_BYTES_MAX, samples_evicted, c);
@@ -95,7 +98,9 @@ static void read_feed(struct fixture *f)
 
 		f->read_to = record.end;
 		if (record.kind == FEED_MODULE) {
-			assert_int_equal(feed_decode(record.data, record.len, &module, sizeof(module), &tail, &tail_len), 0);
+			assert_int_equal(feed_decode(record.data, record.len, &module,
+						     sizeof(module), &tail, &tail_len),
+					 0);
 			assert_int_equal(module.kind, FEED_MODULE_FREED);
 			f->is_freed[module.module] = true;
 			f->freed++;
@@ -113,7 +118,9 @@ static void look(struct fixture *f)
 
 static void map(struct proc *proc, uint64_t va, const struct module *module)
 {
-	struct mapping mapping = { .start_va = va, .end_va = va + 4096, .module = module->id, .until_ns = UINT64_MAX };
+	struct mapping mapping = {
+		.start_va = va, .end_va = va + 4096, .module = module->id, .until_ns = UINT64_MAX
+	};
 
 	assert_int_equal(mapping_set_add(&proc->mappings, &mapping, NULL), 1);
 }
@@ -143,7 +150,9 @@ static void what_nothing_needs_leaves(void **state)
 	assert_int_equal(needed[0]->canonical, needed[6]->id);
 	needed[7]->kind = FEED_MODULE_JIT;
 	proc->jit_module = needed[7]->id;
-	module_table_set_key(c->modules, needed[8], 5000004); /* BPF sent stacks with its id, and needed[4] stands for it */
+	module_table_set_key(
+		c->modules, needed[8],
+		5000004); /* BPF sent stacks with its id, and needed[4] stands for it */
 	needed[8]->aliased = true;
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
 		ids[i] = needed[i]->id;
@@ -160,7 +169,7 @@ static void what_nothing_needs_leaves(void **state)
 		if (module_table_get(c->modules, ids[i]) != needed[i])
 			fail_msg("the module that is needed %zu is gone", i);
 	assert_non_null(module_table_get(c->modules, 1));
-	/* What came last stays. */
+	/* The module that came last stays. */
 	assert_non_null(module_table_get(c->modules, KEPT * 2));
 }
 

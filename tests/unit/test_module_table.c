@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/module_files.h"
-#include "agent/collect/module_table.h"
+#include "agent/collect/modules/module_files.h"
+#include "agent/collect/modules/module_table.h"
 
 static struct module *file(struct module_table *table, uint64_t inode, uint64_t generation)
 {

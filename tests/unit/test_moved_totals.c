@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was sampled of threads' reads and writes against what was counted of them. */
+/* Sampled reads and writes of threads against the kernel's counts of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +118,8 @@ static void test_sums_stay(void **state)
 	assert_int_equal(moved_totals_take_rest(totals, PID, 3), 0); /* it was read before the last ones */
 }
 
-/* Read for another session that ended later, and as the thread exited: what it moved between is of neither sample nor rest. */
+/* Read for another session that ended later, and as the thread exited: what it moved between is of
+ * neither sample nor rest. */
 static void test_readings_behind_the_end(void **state)
 {
 	moved_totals_until(totals, 20 * S);
@@ -137,7 +138,8 @@ static void test_readings_behind_the_end(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives), test(test_sums_stay),
+	const struct CMUnitTest tests[] = { test(test_sums_are_exact), test(test_lives),
+					    test(test_sums_stay),
 					    test(test_readings_behind_the_end) };
 
 	return cmocka_run_group_tests_name("moved_totals", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Builders of names in the process that runs them: those that are killed, and those that are long at work. */
+/* Builders of names in the process that runs them: those that are killed, and those that are long
+ * at work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,11 +20,14 @@
 /* COUNT functions. */
 static void write_many(void)
 {
-	fixture_write("many.s", ".macro one name\n.type \\name, @function\n\\name: ret\n.size \\name, 1\n.endm\n.globl twice\n"
-				"one twice\n.macro another\none many\\@\n.endm\n.rept COUNT\nanother\n.endr\n");
+	fixture_write(
+		"many.s",
+		".macro one name\n.type \\name, @function\n\\name: ret\n.size \\name, 1\n.endm\n.globl twice\n"
+		"one twice\n.macro another\none many\\@\n.endm\n.rept COUNT\nanother\n.endr\n");
 }
 
-/* Three files in one child, the second of which kills it: the first is done, the third is built again. */
+/* Three files in one child, the second of which kills it: the first is done, the third is built
+ * again. */
 static void test_builder_killed(void **state)
 {
 	static const char *const files[] = { "small", "killer", "large" }; /* the order of building */
@@ -32,20 +36,25 @@ static void test_builder_killed(void **state)
 	struct rlimit before, limit;
 
 	write_many();
-	assert_true(fixture_run("for f in small=1 killer=4000 large=2; do gcc -shared -nostdlib -Wl,--build-id=none -o ${f%%=*} "
-				"-Wa,--defsym,COUNT=${f#*=} many.s || exit; done; truncate -s 1M large; chmod 755 small killer large"));
+	assert_true(fixture_run("for f in small=1 killer=4000 large=2; do gcc -shared -nostdlib "
+				"-Wl,--build-id=none -o ${f%%=*} "
+				"-Wa,--defsym,COUNT=${f#*=} many.s || exit; done; truncate -s 1M "
+				"large; chmod 755 small killer large"));
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	limit = (struct rlimit){ 65536, before.rlim_max }; /* SIGXFSZ for who writes a larger image */
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	host_start(&f, NULL);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before) | kill(f.pid, SIGSTOP), 0); /* they wait, and go together */
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before) | kill(f.pid, SIGSTOP),
+			 0); /* they wait, and go together */
 	for (uint32_t i = 0; i < 3; i++)
 		host_ask_index(&f, i + 1, host_open_file(files[i]));
 	assert_int_equal(kill(f.pid, SIGCONT), 0);
 	for (unsigned i = 0; i < 3; i++)
 		answers[i] = *(const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED);
 	for (uint32_t i = 0; i < 3; i += 2)
-		assert_string_equal(host_names(&f, answers[i].key, host_offset(files[i], "twice")).function, "twice");
+		assert_string_equal(
+			host_names(&f, answers[i].key, host_offset(files[i], "twice")).function,
+			"twice");
 	assert_int_equal(host_names_once(&f, answers[1].key, host_offset("killer", "twice")).frames, 0);
 	host_stop(&f);
 }
@@ -63,13 +72,14 @@ static int connect_fetcher(struct symbolizer_host *f)
 
 static void refuse_fetch(int fetcher, uint32_t request)
 {
-	struct control_debug none = { .head = { .kind = CONTROL_DEBUG, .request = request }, .status = -ENOENT };
+	struct control_debug none = { .head = { .kind = CONTROL_DEBUG, .request = request },
+				      .status = -ENOENT };
 
 	host_send(fetcher, &none, sizeof(none), -1);
 }
 
-/* A file whose names take long (here: what it names lies on a server that does not answer) holds up no other, nor does
- * one that is too much for the little time that those get that pass it. */
+/* A file whose names take long (here: what it names lies on a server that does not answer) holds up
+ * no other, nor does one that is too much for the little time that those get that pass it. */
 static void test_long_build(void **state)
 {
 	static struct symbolizer_host f;
@@ -96,7 +106,8 @@ static void test_long_build(void **state)
 	fetcher = connect_fetcher(&f);
 	held = host_index(&f, 1, "held-bare");
 	host_answer_debug(&f, NULL);
-	assert_int_equal(host_names_once(&f, held.key, host_offset("held", "twice")).frames, 0); /* worth fetching for */
+	assert_int_equal(host_names_once(&f, held.key, host_offset("held", "twice")).frames,
+			 0); /* worth fetching for */
 	assert_true(host_index(&f, 2, "held-long").key == held.key);
 	assert_int_equal(host_answer_debug(&f, NULL).kind, DEBUG_ALT);
 	do
@@ -104,10 +115,12 @@ static void test_long_build(void **state)
 	while (want.kind != DEBUG_ALT);
 
 	passing = host_index(&f, 3, "passing1");
-	assert_string_equal(host_names(&f, passing.key, host_offset("passing1", "twice")).function, "twice");
+	assert_string_equal(host_names(&f, passing.key, host_offset("passing1", "twice")).function,
+			    "twice");
 	killer = host_index(&f, 4, "killer");
 	passing = host_index(&f, 5, "passing2");
-	assert_string_equal(host_names(&f, passing.key, host_offset("passing2", "twice")).function, "twice");
+	assert_string_equal(host_names(&f, passing.key, host_offset("passing2", "twice")).function,
+			    "twice");
 
 	refuse_fetch(fetcher, want.head.request);
 	assert_string_equal(host_names(&f, held.key, host_offset("held", "twice")).function, "twice");

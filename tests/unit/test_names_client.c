@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of a module whose debug information is being read: what was answered before is asked for again as soon as the
- * symbolizer has better ones, and until then the profile says that they are coming. */
+/* Names of a module whose debug information is being read: what was answered before is asked for
+ * again as soon as the symbolizer has better ones, and until then the profile says that they are
+ * coming. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -175,7 +176,7 @@ static void test_names_that_come_between_two_messages(void **state)
 	free(offsets);
 }
 
-/* Where a function begins is worth less than its name, whoever has that. */
+/* A name wins over the begin of a nameless function, wherever the name comes from. */
 static void test_functions_without_a_name(void **state)
 {
 	const struct name_frame nameless = { .function = "", .package = "", .file = "", .from_start = 3 };
@@ -200,7 +201,8 @@ static void test_functions_without_a_name(void **state)
 	expect(source, 4, "fine_4");
 	names_client_end(s.client);
 
-	/* Of a stored session, whose module the symbolizer does not know any more. */
+	/* A stored session keeps its names when the symbolizer does not know the module any more.
+	 * */
 	source = names_client_begin(s.client);
 	assert_int_equal(names_keep(s.client, 9, 5, &nameless, 1), 0);
 	s.forgets = true;
@@ -220,8 +222,9 @@ static void test_functions_without_a_name(void **state)
 	stop(&s);
 }
 
-/* What a session kept of kernel modules is of its own boot; what is there now may be another's in the next profile. The
- * kernel itself is the same in every boot. */
+/* Names that a session kept of kernel modules belong to its own boot. The modules at the same place
+ * now may be others, so they get fresh names in the next profile. The kernel itself is the same in
+ * every boot. */
 static void test_names_of_kernel_modules(void **state)
 {
 	const struct name_frame kept = { .function = "kept [module]", .package = "", .file = "" };
@@ -271,7 +274,7 @@ static void test_a_silent_symbolizer_is_told_of(void **state)
 	names_client_end(s.client);
 	assert_int_equal(shutdown(s.fd, SHUT_RDWR), 0);
 
-	/* What is known is known. */
+	/* Known names stay. */
 	source = ask(&s, (uint64_t[]){ 1 }, 1);
 	expect(source, 1, "fine_1");
 	names_client_note(s.client, &quality);
@@ -281,7 +284,7 @@ static void test_a_silent_symbolizer_is_told_of(void **state)
 	for (int i = 0; i < 2; i++) {
 		quality = quality_empty();
 		source = ask(&s, (uint64_t[]){ 1, 2 }, 2);
-		assert_int_equal(source->find(source->ctx, MODULE, 2, frames), 0);
+		assert_int_equal(source->find(source->ctx, MODULE, 2, frames), -EAGAIN);
 		names_client_note(s.client, &quality);
 		assert_int_equal(quality.note_count, 1);
 		names_client_end(s.client);

@@ -92,7 +92,10 @@ static void test_growing(void **state)
 	assert_int_equal(ftruncate(fd, 0), 0);
 	append_text(fd, "3000 10 first of a new dump\n4000 10 second\n5000 10 third\n6000 10 fourth\n");
 	assert_int_equal(perf_map_update(&cursor, fd, &map), 0);
-	check(&map, (struct expected[]){ { 0x1080, "" }, { 0x3000, "first of a new dump" }, { 0x6000, "fourth" } }, 3);
+	check(&map,
+	      (struct expected[]){
+		      { 0x1080, "" }, { 0x3000, "first of a new dump" }, { 0x6000, "fourth" } },
+	      3);
 	/* Shorter than before: another life of the file. */
 	assert_int_equal(ftruncate(fd, 0), 0);
 	append_text(fd, "9000 10 again\n");

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -15,7 +16,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/collect/proc_facts.h"
+#include "agent/collect/proc/proc_facts.h"
 
 /* Whoever has ended is told from whose first thread has. */
 static void ended(void **state)
@@ -38,6 +39,29 @@ static void ended(void **state)
 		assert_int_equal(proc_facts_parse_stat(cases[i].text, &got), 0);
 		assert_int_equal(got.ended, cases[i].ended);
 	}
+}
+
+/* Where it lies tells a fork from a program that was executed anew. */
+static void layouts(void **state)
+{
+	static const char line[] =
+		"7 (a) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9 1 2 3 4 5 %d 7 8 9 0 0 "
+		"0 0 0 0 0 0 0 0 0 0 0 20 21 %d 23 24 %d %d 0\n";
+	struct proc_facts one = { 0 }, other = { 0 };
+	char text[256];
+
+	(void)snprintf(text, sizeof(text), line, 6, 22, 25, 26);
+	assert_int_equal(proc_facts_parse_stat(text, &one), 0);
+	assert_true(one.layout);
+	for (int field = 0; field < 4; field++) {
+		(void)snprintf(text, sizeof(text), line, 6 + (field == 0), 22 + (field == 1),
+			       25 + (field == 2), 26 + (field == 3));
+		assert_int_equal(proc_facts_parse_stat(text, &other), 0);
+		assert_int_not_equal(one.layout, other.layout);
+	}
+	(void)snprintf(text, sizeof(text), line, 0, 22, 25, 26); /* it may not be seen */
+	assert_int_equal(proc_facts_parse_stat(text, &other), 0);
+	assert_int_equal(other.layout, 0);
 }
 
 static void stat_lines(void **state)
@@ -127,13 +151,43 @@ static void only_three_variables_are_kept(void **state)
 	char got[256];
 	char tiny[8];
 
-	proc_facts_parse_environ(text, sizeof(text), got, sizeof(got));
+	(void)proc_facts_parse_environ(text, sizeof(text), got, sizeof(got));
 	assert_string_equal(got, "OTEL_SERVICE_NAME=shop\nDD_SERVICE=a b\n"
 				 "OTEL_RESOURCE_ATTRIBUTES=service.name=k,x=y\n");
-	proc_facts_parse_environ(text, sizeof(text), tiny, sizeof(tiny));
+	(void)proc_facts_parse_environ(text, sizeof(text), tiny, sizeof(tiny));
 	assert_string_equal(tiny, "");
-	proc_facts_parse_environ("DD_SERVICE=cut", 12, got, sizeof(got));
+	(void)proc_facts_parse_environ("DD_SERVICE=cut", 12, got, sizeof(got));
 	assert_string_equal(got, "DD_SERVICE=c\n");
+}
+
+/* A program that changes its title writes over its arguments and its environment. */
+static void an_overwritten_environment_is_told(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t len;
+		bool holds;
+	} cases[] = {
+		{ "", 0, true }, /* the program was started with none */
+		{ "_=/bin/x\0SHELL=", 15, true },
+		{ "PATH=/bin\0\0\0", 12, true },
+		{ "\0\0\0\0", 4, false },
+		{ "r process", 9, false },
+		{ "b [local] x=1\0\0", 15, false },
+		{ "=C:=x\0", 6, false },
+		{ "    ", 4, false },
+		{ "er\0DD_SERVICE=a\0", 16, true }, /* the title ends before */
+	};
+	char got[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		if (proc_facts_parse_environ(cases[i].text, cases[i].len, got, sizeof(got)) !=
+		    cases[i].holds)
+			fail_msg("case %zu", i);
+	assert_string_equal(got, "DD_SERVICE=a\n");
+	assert_int_equal(proc_facts_own_environment("DD_SERVICE=a\nOTEL_SERVICE_NAME=b\nk8s.x=y\n"), 33);
+	assert_int_equal(proc_facts_own_environment("container.name=x\nDD_SERVICE=a\n"), 0);
+	assert_int_equal(proc_facts_own_environment(""), 0);
 }
 
 static void starts_compare_at_the_resolution_of_proc(void **state)
@@ -224,9 +278,10 @@ static void waits_for_a_cpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stat_lines), cmocka_unit_test(ended),
+		cmocka_unit_test(stat_lines), cmocka_unit_test(ended), cmocka_unit_test(layouts),
 		cmocka_unit_test(cgroup_files),
 		cmocka_unit_test(only_three_variables_are_kept),
+		cmocka_unit_test(an_overwritten_environment_is_told),
 		cmocka_unit_test(starts_compare_at_the_resolution_of_proc),
 		cmocka_unit_test(facts_of_a_real_child),
 		cmocka_unit_test(waits_for_a_cpu),

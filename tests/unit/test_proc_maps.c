@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/proc_maps.h"
+#include "agent/collect/proc/proc_maps.h"
 
 static void lines_of_the_kernel(void **state)
 {
@@ -100,7 +100,8 @@ static void lines_that_are_none(void **state)
 			 -EINVAL);
 }
 
-/* Every prefix and every one-byte damage of a good line is either refused or gives a bounded result. */
+/* Every prefix and every one-byte damage of a good line is either refused or gives a bounded
+ * result. */
 static void damaged_lines_stay_bounded(void **state)
 {
 	static const char good[] = "560741857000-56074185d000 r-xp 00002000 fe:00 247278   /usr/bin/he";

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/proc_ports.h"
+#include "agent/collect/proc/proc_ports.h"
 
 static void lines_of_the_kernel(void **state)
 {

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/proc_table.h"
+#include "agent/collect/proc/proc_table.h"
 
 #define MS 1000000ull
 
@@ -98,7 +98,8 @@ static void starts_from_proc_are_made_exact_by_the_kernel(void **state)
 	assert_true(proc->start_exact);
 	assert_true(proc->start_boottime_ns == 1239999999);
 	assert_null(proc_table_find_at(table, 7, 1239999998, 9));
-	assert_false(proc_led_by(proc, 1239999998)); /* another one that has its number, of the same tick */
+	assert_false(proc_led_by(
+		proc, 1239999998)); /* another one that has its number, of the same tick */
 	assert_true(proc_led_by(proc, 1239999999));
 }
 

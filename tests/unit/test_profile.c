@@ -11,7 +11,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/profile/builder_internal.h"
-#include "agent/profile/compare.h"
+#include "agent/profile/compare/compare.h"
+#include "agent/profile/own_functions.h"
 #include "tests/support/profile_text.h"
 
 static struct profile *make(enum profile_type type, const char *const *lines, size_t count)
@@ -29,6 +30,25 @@ static void assert_text(const struct profile *p, const char *expected)
 	assert_string_equal(text, expected);
 }
 
+/* Checks a row of the table of profile types. @slots: the minute slots of the rows before. */
+static void check_row(const struct profile_type_info *info, uint32_t *slots)
+{
+	enum profile_type type;
+
+	assert_int_equal(profile_type_parse(info->word, &type), 0);
+	assert_ptr_equal(profile_type_info(type), info);
+	assert_true(info->noun && info->metric);
+	assert_true(info->value_index < info->value_count);
+	assert_non_null(info->values[info->value_count - 1].name);
+	assert_true(!info->wants == (info->way == PROFILE_WAY_SNAPSHOT));
+	assert_true(!info->wants == !info->samples && !info->wants == !info->needs);
+	assert_true((info->kept == PROFILE_KEPT_NOT) == (info->only_on_demand != NULL));
+	if (info->kept != PROFILE_KEPT_MINUTES)
+		return;
+	assert_false(*slots >> info->minute_slot & 1);
+	*slots |= 1u << info->minute_slot;
+}
+
 static void test_types(void **state)
 {
 	static const struct {
@@ -41,6 +61,8 @@ static void test_types(void **state)
 		{ "io", 0, PROFILE_IO },	   { "CPU", -EINVAL, PROFILE_TYPE_MAX },
 		{ "", -EINVAL, PROFILE_TYPE_MAX },
 	};
+	char words[PROFILE_WORDS_SIZE];
+	uint32_t slots = 0;
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -49,12 +71,12 @@ static void test_types(void **state)
 		assert_int_equal(profile_type_parse(rows[i].word, &type), rows[i].rc);
 		assert_int_equal(type, rows[i].type);
 	}
-	for (i = 0; i < PROFILE_TYPE_MAX; i++) {
-		const struct profile_type_info *info = profile_type_info((enum profile_type)i);
-
-		assert_true(info->value_index < info->value_count);
-		assert_non_null(info->values[info->value_count - 1].name);
-	}
+	for (i = 0; i < PROFILE_TYPE_MAX; i++)
+		check_row(profile_type_info((enum profile_type)i), &slots);
+	assert_int_equal(slots, (1u << PROFILE_MINUTE_TYPES) - 1);
+	assert_string_equal(profile_type_words(PROFILE_OPTION_INSTANT, words), "goroutine");
+	assert_string_equal(profile_type_words(PROFILE_OPTION_WAKERS, words),
+			    "offcpu, wall, block, mutex and io");
 	assert_string_equal(profile_type_info(PROFILE_IO)->values[1].name, "delay");
 	assert_int_equal(profile_type_info(PROFILE_IO)->value_index, 1);
 }
@@ -139,11 +161,92 @@ static void test_quality_percentages(void **state)
 	assert_true(p->quality.guessed_frame_pct > 14.28 && p->quality.guessed_frame_pct < 14.29);
 }
 
-/* Of a stack that never arrived nothing is known, however short its marker is. */
+struct own_case {
+	const char *line, *name, *wait;
+};
+
+/* Every sample belongs to the program's innermost function. */
+static void test_own_functions(void **state)
+{
+	static const struct own_case cases[] = {
+		{ "wait=sleep main;nap;libc!pthread_cond_wait;schedule@kernel 5", "nap", "sleep" },
+		{ "main;std::vector::push 5", "main", "" },
+		/* of interpreted programs: neither the interpreter nor what came before it */
+		{ "wait=gil main;run@python;sock.cpp;f@kernel 5", "run", "gil" },
+		{ "main;com.Shop.pay@python;java.util.Lock.lock@python;park 5", "com.Shop.pay", "" },
+		{ "main;java.lang.Thread.run@python;park 5", "java.lang.Thread.run", "" },
+		/* of Go: not its library */
+		{ "main!main.serve@go;net/http!http.read@go;runtime!runtime.gopark@go 5", "main.serve", "" },
+		{ "net/http!http.read@go;runtime!runtime.gopark@go 5", "http.read", "" },
+		/* with nothing of its own */
+		{ "x@kernel;y@kernel 5", "y", "" },
+	};
+	cleanup(profile) struct profile *sums =
+		MAKE(PROFILE_OFFCPU, "wait=a m;f 3", "wait=b m;f;x@kernel 4", "wait=b m;f 1", "wait=a m 4");
+	struct own_function *rows;
+	size_t count;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		cleanup(profile) struct profile *p = make(PROFILE_OFFCPU, &cases[i].line, 1);
+
+		assert_int_equal(own_functions(p, profile_value_index(p), &rows, &count), 0);
+		assert_int_equal(count, 1);
+		assert_string_equal(profile_string(p, p->functions[rows[0].function].name), cases[i].name);
+		assert_string_equal(profile_string(p, rows[0].wait), cases[i].wait);
+		assert_int_equal(rows[0].value, 5);
+		free(rows);
+	}
+	assert_int_equal(own_functions(sums, profile_value_index(sums), &rows, &count), 0);
+	assert_int_equal(count, 2);
+	assert_string_equal(profile_string(sums, sums->functions[rows[0].function].name), "f");
+	assert_int_equal(rows[0].value, 8);
+	assert_string_equal(profile_string(sums, rows[0].wait), "b");
+	assert_int_equal(rows[1].value, 4);
+	free(rows);
+}
+
+/* Idle threads of a runtime wait longest, but nobody asks for them. Their work counts. */
+static void test_waits_of_a_runtime_come_last(void **state)
+{
+	cleanup(profile) struct profile *waits = MAKE(PROFILE_OFFCPU, "wait=futex pool;wait 90",
+						      "wait=sleep main;askStock@python;park 5",
+						      "wait=futex main;java.util.Lock.lock@python;park 80");
+	cleanup(profile) struct profile *work = MAKE(PROFILE_CPU, "collect 90 90", "main;pay@python 5 5");
+	cleanup(profile) struct profile *native =
+		MAKE(PROFILE_OFFCPU, "wait=futex pool;wait 90", "wait=sleep nap 5");
+	static const char *const first[] = { "askStock", "collect", "wait" };
+	struct profile *const all[] = { waits, work, native };
+	struct own_function *rows;
+	size_t count;
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		const struct profile *p = all[i];
+
+		assert_int_equal(own_functions(p, profile_value_index(p), &rows, &count), 0);
+		assert_int_equal(count, i ? 2 : 3);
+		assert_string_equal(profile_string(p, p->functions[rows[0].function].name), first[i]);
+		assert_int_equal(rows[1].is_foreign, !i);
+		free(rows);
+	}
+}
+
+/* A file without symbols is named with what would help, from 2 % of the frames on. */
+static void test_stripped_file_is_named(void **state)
+{
+	cleanup(profile) struct profile *few = MAKE(PROFILE_CPU, "a;b;x@stripped 1 10", "a;b 150 10");
+	cleanup(profile) struct profile *some = MAKE(PROFILE_CPU, "a;x@stripped;b 10 10", "a 90 10");
+
+	assert_int_equal(few->quality.note_count, 0);
+	assert_int_equal(some->quality.note_count, 1);
+	assert_non_null(strstr(some->quality.notes[0], "no symbols in /usr/bin/stripped: install"));
+}
+
+/* A stack that never arrived counts as wholly unknown, however short its marker is. */
 static void test_lost_stacks_are_unknown(void **state)
 {
-	cleanup(profile) struct profile *some = MAKE(PROFILE_CPU, "[unknown]@marker 1 10", "[unknown]@marker;write@kernel 1 10",
-						     "a;b;[unknown]_x@unknown;c 2 10");
+	cleanup(profile) struct profile *some =
+		MAKE(PROFILE_CPU, "[unknown]@marker 1 10", "[unknown]@marker;write@kernel 1 10",
+		     "a;b;[unknown]_x@unknown;c 2 10");
 	cleanup(profile) struct profile *all = MAKE(PROFILE_CPU, "[unknown]@marker 3 10");
 
 	/* half of the samples, and a quarter of the frames of the others */
@@ -153,7 +256,8 @@ static void test_lost_stacks_are_unknown(void **state)
 	assert_true(all->quality.unknown_frame_pct == 100);
 }
 
-/* Who sees [jit] is told what would name it, once, however much is merged. */
+/* A profile with [jit] frames has one note that says what would name them, however many profiles
+ * are merged. */
 static void test_jit_says_its_remedy(void **state)
 {
 	cleanup(profile) struct profile *none = MAKE(PROFILE_CPU, "a;[jit]@jit 1 10", "a;b@jit 120 10");
@@ -163,7 +267,7 @@ static void test_jit_says_its_remedy(void **state)
 
 	assert_int_equal(none->quality.note_count, 0);
 	assert_int_equal(some->quality.note_count, 1);
-	assert_non_null(strstr(some->quality.notes[0], "--perf-basic-prof"));
+	assert_non_null(strstr(some->quality.notes[0], "DOTNET_PerfMapEnabled"));
 	assert_int_equal(profile_merge((struct profile *[]){ some, most }, 2, &sum), 0);
 	assert_int_equal(sum->quality.note_count, 1);
 }
@@ -187,7 +291,8 @@ static void test_merge_is_sum(void **state)
 	assert_null(kept);
 }
 
-/* A level is the mean of its readings, of hosts side by side the sum of theirs; nothing is lost to rounding. */
+/* A level is the mean of its readings, of hosts side by side the sum of theirs; nothing is lost to
+ * rounding. */
 static void test_merge_of_levels(void **state)
 {
 	cleanup(profile) struct profile *a = MAKE(PROFILE_GOROUTINE, "m;f 30", "m;g 1", "m;h 1", "m;i 1");
@@ -203,12 +308,16 @@ static void test_merge_of_levels(void **state)
 	assert_text(both, "m;f 67\nm;i 1\n");
 }
 
-/* Of several hosts each process says whose it is, also through a second merge. */
+/* Processes in a merged profile keep the name of their host, also through a second merge. */
 static void test_merge_of_hosts(void **state)
 {
-	cleanup(profile) struct profile *a = MAKE(PROFILE_CPU, "pid=1 m;f 3"), *b = MAKE(PROFILE_CPU, "pid=1 m;f 10");
-	cleanup(profile) struct profile *more = MAKE(PROFILE_CPU, "pid=1 m;g 5"), *sum = NULL, *all = NULL, *some = NULL;
-	const struct profile_filter of_b = { .where_names = { "host" }, .where_values = { "b" }, .where_count = 1 };
+	cleanup(profile) struct profile *a = MAKE(PROFILE_CPU, "pid=1 m;f 3"),
+					*b = MAKE(PROFILE_CPU, "pid=1 m;f 10");
+	cleanup(profile) struct profile *more = MAKE(PROFILE_CPU, "pid=1 m;g 5"), *sum = NULL,
+					*all = NULL, *some = NULL;
+	const struct profile_filter of_b = { .where_names = { "host" },
+					     .where_values = { "b" },
+					     .where_count = 1 };
 	const struct profile_filter grouped = { .group_by = "host" };
 	cleanup(profile) struct profile *by_host = NULL;
 
@@ -290,7 +399,8 @@ static void test_select_time(void **state)
 	assert_int_equal(cut->meta.duration_ns, 1499999000ull);
 }
 
-/* Waits are told at their end: one that goes through the window is there with what of it lies in it. */
+/* Waits are told at their end: one that goes through the window is there with what of it lies in
+ * it. */
 static void test_select_time_of_waits(void **state)
 {
 	cleanup(profile) struct profile *p =
@@ -341,6 +451,38 @@ static void test_select_build_id(void **state)
 	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
 	assert_int_equal(profile_select(p, &filter, &cut), 0);
 	assert_int_equal(cut->totals[1], 7);
+}
+
+/* Two files of one build-id and two of another, of which one has a copy. */
+static void test_claimed_build_ids(void **state)
+{
+	static const struct {
+		const char *path;
+		uint8_t build_id;
+		uint64_t key;
+	} files[] = { { "/lib/a.so", 1, 10 }, { "/home/b.so", 1, 11 }, { "/bin/c", 2, 20 },
+		      { "/copy/c", 2, 20 },   { "", 0, 30 },	       { "/x", 0, 31 } };
+
+	for (size_t count = 1; count <= ARRAY_SIZE(files); count++) {
+		struct profile_meta meta = { .type = PROFILE_CPU };
+		struct profile_quality quality = { 0 };
+		cleanup(profile_builder) struct profile_builder *b =
+			profile_builder_create(&meta, 100);
+		cleanup(profile) struct profile *p = NULL;
+
+		for (size_t i = 0; i < count; i++)
+			(void)profile_builder_mapping(
+				b, &(struct profile_mapping){
+					   .path = profile_builder_string(b, files[i].path,
+									  strlen(files[i].path)),
+					   .build_id_len = files[i].build_id ? 1 : 0,
+					   .build_id = { files[i].build_id },
+					   .key = files[i].key });
+		assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
+		assert_int_equal(p->quality.note_count, count > 1);
+		if (count > 1)
+			assert_non_null(strstr(p->quality.notes[0], ": 1, /home/b.so;"));
+	}
 }
 
 static void test_builder_refuses_foreign_ids(void **state)
@@ -511,14 +653,18 @@ static void test_a_million_stacks(void **state)
 /* A hundred samples a second from @start_s on. */
 static struct profile *steady(uint64_t start_s, uint64_t seconds)
 {
-	const struct profile_meta meta = { .type = PROFILE_CPU, .start_ns = start_s * NS_PER_S, .duration_ns = seconds * NS_PER_S };
+	const struct profile_meta meta = { .type = PROFILE_CPU,
+					   .start_ns = start_s * NS_PER_S,
+					   .duration_ns = seconds * NS_PER_S };
 	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100);
 	const struct profile_quality quality = { .samples = (int64_t)seconds * 100 };
 	const struct profile_function function = { .name = profile_builder_string(b, "f", 1) };
 	const struct profile_frame frame = { .function = profile_builder_function(b, &function) };
 	const struct profile_attrs attrs = { 0 };
-	struct profile_event event = { .node = profile_builder_node(b, 0, profile_builder_frame(b, &frame)),
-				       .attrs = profile_builder_attrs(b, &attrs, NULL), .value = 10 * NS_PER_MS };
+	struct profile_event event = { .node = profile_builder_node(
+					       b, 0, profile_builder_frame(b, &frame)),
+				       .attrs = profile_builder_attrs(b, &attrs, NULL),
+				       .value = 10 * NS_PER_MS };
 	struct profile *p = NULL;
 
 	for (uint64_t i = 0; i < seconds * 100; i++) {
@@ -530,10 +676,12 @@ static struct profile *steady(uint64_t start_s, uint64_t seconds)
 	return p;
 }
 
-/* Between sessions that are put together nobody looked: that is no time in which nothing was used. */
+/* Between sessions that are put together nobody looked: that is no time in which nothing was used.
+ */
 static void test_gaps_are_no_rest(void **state)
 {
-	cleanup(profile) struct profile *morning = steady(1000, 10), *evening = steady(9000, 10), *both = NULL;
+	cleanup(profile) struct profile *morning = steady(1000, 10), *evening = steady(9000, 10),
+					*both = NULL;
 	cleanup(profile) struct profile *whole = steady(20000, 20);
 	cleanup_compare struct compare c = { 0 };
 
@@ -562,6 +710,9 @@ int main(void)
 		cmocka_unit_test(test_node_values),
 		cmocka_unit_test(test_same_pair_is_one_sample),
 		cmocka_unit_test(test_quality_percentages),
+		cmocka_unit_test(test_own_functions),
+		cmocka_unit_test(test_waits_of_a_runtime_come_last),
+		cmocka_unit_test(test_stripped_file_is_named),
 		cmocka_unit_test(test_lost_stacks_are_unknown),
 		cmocka_unit_test(test_jit_says_its_remedy),
 		cmocka_unit_test(test_merge_is_sum),
@@ -572,6 +723,7 @@ int main(void)
 		cmocka_unit_test(test_select_time),
 		cmocka_unit_test(test_select_time_of_waits),
 		cmocka_unit_test(test_select_build_id),
+		cmocka_unit_test(test_claimed_build_ids),
 		cmocka_unit_test(test_builder_refuses_foreign_ids),
 		cmocka_unit_test(test_builder_is_spent),
 		cmocka_unit_test(test_node_limit),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kept profiles: found by their key until their time is over; the least recently used ones go when there are too many
- * of them, or too large ones; one that is larger than all may be is kept alone. */
+/* Kept profiles: found by their key until their time is over; the least recently used ones go when
+ * there are too many of them, or too large ones; one that is larger than all may be is kept alone.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "agent/session/profile_cache.h"
+#include "agent/session/core/profile_cache.h"
 
-/* Of so many bytes, which nobody reads. */
+/* Puts a profile of @bytes into the cache. Nobody reads it. */
 static void put(struct profile_cache *cache, unsigned number, uint32_t bytes, uint64_t until_ns)
 {
 	struct profile *profile = calloc(1, sizeof(*profile));

@@ -8,11 +8,12 @@
 
 #include <cmocka.h>
 
-#include "agent/profile/compare.h"
-#include "agent/profile/flame_diff.h"
+#include "agent/profile/compare/compare.h"
+#include "agent/profile/compare/flame_diff.h"
 #include "agent/profile/heatmap.h"
-#include "agent/profile/profile_diff.h"
-#include "agent/profile/regression_check.h"
+#include "agent/profile/profile_fold.h"
+#include "agent/profile/goroutine/profile_diff.h"
+#include "agent/profile/compare/regression_check.h"
 #include "agent/profile/stack_resolver.h"
 #include "agent/profile/thread_ledger.h"
 #include "agent/wire/feed.h"
@@ -22,7 +23,7 @@
 
 #define STEPS_MAX 10000
 
-static struct profile *base, *other, *goroutines, *wall, *cpu, *faster;
+static struct profile *base, *other, *goroutines, *wall, *cpu, *faster, *python;
 
 static int merge(void)
 {
@@ -61,6 +62,16 @@ static int select_build_id(void)
 	return rc;
 }
 
+static int fold(void)
+{
+	struct profile *ret = NULL;
+	int rc = profile_fold(python, &ret);
+
+	assert_true(!ret == (rc < 0));
+	(void)profile_unref(ret);
+	return rc;
+}
+
 static int top(void)
 {
 	struct profile_function_row *rows = NULL;
@@ -91,7 +102,9 @@ static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 
 static int find_name(void *ctx, uint64_t key, uint64_t offset, struct name_frame *ret)
 {
-	ret[0] = (struct name_frame){ .function = "f", .package = "", .file = "f.c", .line = 1, .start_line = 1 };
+	ret[0] = (struct name_frame){
+		.function = "f", .package = "", .file = "f.c", .line = 1, .start_line = 1
+	};
 	return offset & 1;
 }
 
@@ -251,6 +264,7 @@ static void test_every_allocation(void **state)
 		{ "merge", merge },
 		{ "select grouped", select_grouped },
 		{ "select build-id", select_build_id },
+		{ "fold", fold },
 		{ "top", top },	     { "lines", lines },
 		{ "resolve", resolve },
 		{ "compare cpu", compare_cpu },
@@ -306,9 +320,11 @@ static int make_profiles(void **state)
 
 	static const char *const routines[] = { "state=waiting wait=select extra=m main.f@go 3",
 						"state=running main.g@go;runtime.x@go 2" };
+	static const char *const scripts[] = { "at=1 main;f@python;loop;call;g@python;loop;sort 3" };
 
 	goroutines = profile_from_text(PROFILE_GOROUTINE, routines, ARRAY_SIZE(routines));
 	wall = profile_from_text(PROFILE_WALL, lines, ARRAY_SIZE(lines));
+	python = profile_from_text(PROFILE_OFFCPU, scripts, ARRAY_SIZE(scripts));
 	cpu = cpu_profile(20);
 	faster = cpu_profile(60);
 	base = profile_from_text(PROFILE_OFFCPU, lines, ARRAY_SIZE(lines));
@@ -323,6 +339,7 @@ static int drop_profiles(void **state)
 	goroutines = profile_unref(goroutines);
 	wall = profile_unref(wall);
 	cpu = profile_unref(cpu);
+	python = profile_unref(python);
 	faster = profile_unref(faster);
 	return 0;
 }

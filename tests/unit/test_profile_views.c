@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is computed of profiles for people: differential flame graph, heat map, trend, thread
- * ledger, gate. */
+/* Views that are computed from profiles: differential flame graph, heat map, trend, thread ledger,
+ * gate. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "agent/base/buf.h"
-#include "agent/profile/flame_diff.h"
+#include "agent/profile/compare/flame_diff.h"
 #include "agent/profile/heatmap.h"
-#include "agent/profile/regression_check.h"
+#include "agent/profile/compare/regression_check.h"
 #include "agent/profile/thread_ledger.h"
 #include "tests/support/profile_text.h"
 
@@ -84,8 +84,10 @@ static void test_flame_diff(void **state)
 /* Two releases differ in what they are named, not in every frame. */
 static void test_flame_diff_of_builds(void **state)
 {
-	cleanup(profile) struct profile *old = MAKE(PROFILE_CPU, "app-1.4.2!m;app-1.4.2!f.constprop.0 30", "worker-1!m 1");
-	cleanup(profile) struct profile *next = MAKE(PROFILE_CPU, "app_v1.5.0-rc1!m;app_v1.5.0-rc1!f 60", "worker-2!m 1");
+	cleanup(profile) struct profile *old =
+		MAKE(PROFILE_CPU, "app-1.4.2!m;app-1.4.2!f.constprop.0 30", "worker-1!m 1");
+	cleanup(profile) struct profile *next =
+		MAKE(PROFILE_CPU, "app_v1.5.0-rc1!m;app_v1.5.0-rc1!f 60", "worker-2!m 1");
 	cleanup_flame_diff struct flame_diff d = { 0 };
 	cleanup_free char *text = NULL;
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The spool: order, bound, what has been seen, reopening; a store that is away; answers of receivers. */
+/* The spool: order, bound, what has been seen, reopening; a store that is away; answers of
+ * receivers. */
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,9 +17,9 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/store/store.h"
-#include "api/push.h"
-#include "api/push_http.h"
-#include "api/push_spool.h"
+#include "api/push/push.h"
+#include "api/push/push_http.h"
+#include "api/push/push_spool.h"
 #include "tests/support/session_fixture.h"
 
 #define MB (1u << 20)
@@ -130,7 +133,8 @@ static void test_seen_after_reopening(void **state)
 	assert_int_equal(push_spool_mark(f->spool, "sess-3", 300), 0);
 	push_spool_close(f->spool);
 	open_spool(f, MB);
-	/* What was not made durable is not known: its message would be written again under the same name. */
+	/* A message that was not made durable counts as not seen: it is written again under the
+	 * same name. */
 	assert_true(push_spool_seen(f->spool, "sess-1") && push_spool_seen(f->spool, "sess-2"));
 	assert_false(push_spool_seen(f->spool, "sess-3"));
 	assert_int_equal(push_spool_since_ns(f->spool), since_ns);
@@ -164,9 +168,12 @@ static void test_foreign_files(void **state)
 }
 
 /* Until when a turn that reads @store has seen everything; it begins an hour ago. */
-static uint64_t since_after_turn(const struct fixture *f, struct sessions *sessions, struct store *store, uint64_t begin_ns)
+static uint64_t since_after_turn(const struct fixture *f, struct sessions *sessions,
+				 struct store *store, uint64_t begin_ns)
 {
-	const struct push_receiver receiver = { .name = "r", .kind = "otlp", .url = "http://127.0.0.1:1", .spool_bytes = MB };
+	const struct push_receiver receiver = {
+		.name = "r", .kind = "otlp", .url = "http://127.0.0.1:1", .spool_bytes = MB
+	};
 	const struct push_options options = { .sessions = sessions, .store = store, .data_dir = f->dir,
 					      .receivers = &receiver, .receiver_count = 1, .span_ns = 600 * NS_PER_S };
 	cleanup(push_spool) struct push_spool *spool = NULL;
@@ -187,7 +194,7 @@ static uint64_t since_after_turn(const struct fixture *f, struct sessions *sessi
 	return push_spool_since_ns(spool);
 }
 
-/* What ends while the store cannot be read is looked for when it can. */
+/* Sessions that end while the store cannot be read are found when it can be read again. */
 static void test_store_away(void **state)
 {
 	const uint64_t begin_ns = clock_realtime_ns() - 3600 * NS_PER_S;
@@ -235,6 +242,81 @@ static void test_answers(void **state)
 	}
 }
 
+/* A webhook must have a public address, not one that only this host or its network has. */
+static void test_public_addresses(void **state)
+{
+	static const struct {
+		const char *text;
+		bool is_public;
+	} rows[] = {
+		{ "127.0.0.1", false },	      { "127.9.9.9", false },	  { "169.254.169.254", false },
+		{ "10.1.2.3", false },	      { "172.16.0.1", false },	  { "172.31.255.255", false },
+		{ "172.32.0.1", true },	      { "192.168.1.1", false },	  { "100.64.0.1", false },
+		{ "0.0.0.0", false },	      { "224.0.0.1", false },	  { "255.255.255.255", false },
+		{ "198.18.0.1", false },      { "8.8.8.8", true },	  { "93.184.216.34", true },
+		{ "::1", false },	      { "::", false },		  { "fe80::1", false },
+		{ "fd00:ec2::254", false },   { "ff02::1", false },	  { "::ffff:127.0.0.1", false },
+		{ "::ffff:10.0.0.1", false }, { "64:ff9b::7f00:1", false }, { "2002:7f00:1::", false },
+		{ "2606:4700::1111", true },  { "::ffff:8.8.8.8", true },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
+		struct sockaddr_in four = { .sin_family = AF_INET };
+		const void *address = &six;
+
+		if (inet_pton(AF_INET, rows[i].text, &four.sin_addr) == 1)
+			address = &four;
+		else
+			assert_int_equal(inet_pton(AF_INET6, rows[i].text, &six.sin6_addr), 1);
+		if (push_address_is_public(address) != rows[i].is_public)
+			fail_msg("%s", rows[i].text);
+	}
+}
+
+/* A real listener of the loopback address, by number and by name, is not spoken to. */
+static void test_loopback_is_refused(void **state)
+{
+	const struct sockaddr_in any = { .sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	cleanup_close int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	static const char *const hosts[] = { "127.0.0.1", "localhost", "127.1", "[::ffff:127.0.0.1]" };
+	atomic_bool stop = false;
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+
+	assert_int_equal(bind(listener, (const void *)&any, sizeof(any)), 0);
+	assert_int_equal(listen(listener, 8), 0);
+	assert_int_equal(getsockname(listener, (void *)&at, &len), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+		char url[64];
+		const struct push_target target = { .url = url,
+						    .content_type = "application/json",
+						    .public_only = true,
+						    .limit_s = 5,
+						    .stop = &stop };
+		struct push_answer answer;
+
+		(void)snprintf(url, sizeof(url), "http://%s:%u/", hosts[i], ntohs(at.sin_port));
+		assert_int_equal(push_send(&target, "{}", 2, &answer), PUSH_LATER);
+		assert_non_null(strstr(answer.text, "not public"));
+		assert_int_equal(accept4(listener, NULL, NULL, SOCK_CLOEXEC), -1);
+	}
+}
+
+/* The address shown to people contains no secret. */
+static void test_shown_url(void **state)
+{
+	char shown[PUSH_SHOWN_SIZE];
+
+	push_show_url("https://hooks.example:8443/services/T0/B0/secret?x=y", shown);
+	assert_string_equal(shown, "https://hooks.example:8443/***");
+	push_show_url("http://user:secret@hooks.example", shown);
+	assert_string_equal(shown, "http://hooks.example/***");
+	push_show_url("http://a@b@hooks.example?secret", shown);
+	assert_string_equal(shown, "http://hooks.example/***");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -245,6 +327,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_foreign_files, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_store_away, setup, teardown),
 		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_public_addresses),
+		cmocka_unit_test(test_loopback_is_refused),
+		cmocka_unit_test(test_shown_url),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Token buckets: bursts, refilling, callers apart, a bounded table; and the 429 in front of every call. */
+/* Token buckets: bursts, refilling, callers apart, a bounded table; and the 429 in front of every
+ * call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "api/rate_limit.h"
+#include "api/http/rate_limit.h"
 #include "tests/support/http_fixture.h"
 
 #define START_NS (1000 * NS_PER_S)
@@ -45,7 +46,8 @@ static void test_slow_refill_says_how_long(void **state)
 	assert_int_equal(rate_limit_take(r, 1, START_NS + NS_PER_S), 0);
 }
 
-/* More callers than places: who has used up the bucket is remembered, who was seen once is forgotten. */
+/* More callers than places: who has used up the bucket is remembered, who was seen once is
+ * forgotten. */
 static void test_many_callers(void **state)
 {
 	cleanup(rate_limit) struct rate_limit *r = NULL;

@@ -200,7 +200,8 @@ static void refusals_carry_their_reason(void **state)
 	peer_end(&peer);
 }
 
-/* One that gave up in time goes on; one that hangs is let go, and not sent into that process again. */
+/* One that gave up in time goes on; one that hangs is let go, and not sent into that process again.
+ */
 static void a_hang_is_no_delay(void **state)
 {
 	static struct peer peer;

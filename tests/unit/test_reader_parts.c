@@ -3,8 +3,10 @@
 #include <elf.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +21,7 @@
 #include "agent/reader/go_globals.h"
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_pctab.h"
+#include "agent/reader/go_types.h"
 #include "agent/reader/target_maps.h"
 #include "agent/reader/thread_ids.h"
 #include "agent/reader/thread_wait.h"
@@ -222,6 +225,143 @@ static void test_unsample(void **state)
 	go_unsample(&count, &bytes, 4096);
 	assert_int_equal(count, 0);
 	assert_int_equal(bytes, 0);
+	count = INT64_MAX; /* a lie: one byte in 2^63 objects */
+	bytes = 1;
+	go_unsample(&count, &bytes, 1ull << 40);
+	assert_true(count > 0);
+	assert_true(bytes >= 0);
+}
+
+/* ---- type descriptors of a program that changes them meanwhile ------------------------------- */
+
+#define HONEST_SIZE 512u
+#define LYING_SIZE  (1ull << 32 | HONEST_SIZE)
+#define BEYOND	    60000u /* offset of a field that only the lying size has room for */
+
+/* Types as the linker of go1.26 lays them out: names first, then descriptors of 80 bytes, fields
+ * of 24 bytes, names of fields. */
+struct go_program {
+	uint8_t bytes[1 << 16];
+	size_t used, types;
+	uint64_t *g_size;
+};
+
+static uint64_t put_name(struct go_program *p, const char *name)
+{
+	size_t at = p->used, len = strlen(name);
+
+	p->bytes[at + 1] = (uint8_t)len;
+	memcpy(p->bytes + at + 2, name, len);
+	p->used = (at + 2 + len + 7) & ~(size_t)7;
+	return (uintptr_t)p->bytes + at;
+}
+
+struct go_field {
+	const char *name;
+	uint64_t offset;
+};
+
+static uint8_t *put_type(struct go_program *p, const char *name, uint64_t size,
+			 const struct go_field *fields, unsigned count)
+{
+	uint32_t name_at = (uint32_t)(put_name(p, name) - (uintptr_t)p->bytes);
+	uint8_t *type = p->bytes + p->used, *list = type + 80;
+	uint64_t list_va = (uintptr_t)list, count64 = count;
+
+	p->used += 80 + 24 * (size_t)count;
+	memcpy(type, &size, 8);
+	type[23] = 25; /* abi.Struct */
+	memcpy(type + 40, &name_at, 4);
+	memcpy(type + 56, &list_va, 8);
+	memcpy(type + 64, &count64, 8);
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t name_va = put_name(p, fields[i].name);
+
+		memcpy(list + 24 * (size_t)i, &name_va, 8);
+		memcpy(list + 24 * (size_t)i + 16, &fields[i].offset, 8);
+	}
+	return type;
+}
+
+static struct go_program *lying_program(void)
+{
+	static const struct go_field g[] = {
+		{ "stack", 0 },	       { "m", 48 },	    { "sched", 56 },
+		{ "syscallsp", 112 },  { "syscallpc", 120 }, { "goid", 152 },
+		{ "atomicstatus", 144 }, { "waitreason", 200 }, { "waitsince", 192 },
+		{ "gopc", 280 },       { "startpc", 296 },  { "lockedm", 232 },
+		{ "labels", BEYOND },
+	};
+	static const struct go_field gobuf[] = { { "sp", 0 }, { "pc", 8 }, { "g", 16 } };
+	static const struct go_field m[] = { { "g0", 0 }, { "procid", 72 }, { "curg", 184 } };
+	static const struct go_field sudog[] = { { "elem", 24 }, { "c", 80 } };
+	struct go_program *p = calloc(1, sizeof(*p));
+
+	assert_non_null(p);
+	p->used = 64; /* no type's name is at offset 0 */
+	p->g_size = (uint64_t *)(void *)put_type(p, "*runtime.g", HONEST_SIZE, g, ARRAY_SIZE(g));
+	(void)put_type(p, "*runtime.gobuf", 48, gobuf, ARRAY_SIZE(gobuf));
+	(void)put_type(p, "*runtime.m", 1024, m, ARRAY_SIZE(m));
+	(void)put_type(p, "*runtime.sudog", 96, sudog, ARRAY_SIZE(sudog));
+	return p;
+}
+
+struct liar {
+	uint64_t *word;
+	atomic_bool stop;
+};
+
+static void *change_size(void *ctx)
+{
+	struct liar *liar = ctx;
+
+	while (!atomic_load(&liar->stop)) {
+		__atomic_store_n(liar->word, LYING_SIZE, __ATOMIC_RELAXED);
+		for (int i = 0; i < 2000; i++)
+			__asm__ volatile("");
+		__atomic_store_n(liar->word, HONEST_SIZE, __ATOMIC_RELAXED);
+		for (int i = 0; i < 2000; i++)
+			__asm__ volatile("");
+	}
+	return NULL;
+}
+
+/* A field that lies outside of the size is never believed, whenever the program changes the size:
+ * the copy of a g has that many bytes, and the field would be read behind its end. */
+static void test_changing_type(void **state)
+{
+	struct go_program *p = lying_program();
+	struct target target = TARGET_NONE;
+	struct liar liar = { .word = p->g_size };
+	pthread_t thread;
+	unsigned refused = 0;
+
+	assert_int_equal(target_open((uint32_t)getpid(), 0, &target), 0);
+	assert_int_equal(pthread_create(&thread, NULL, change_size, &liar), 0);
+	for (unsigned i = 0; i < 20000; i++) {
+		struct image image = { .target = &target,
+				       .fd = -1,
+				       .segment_count = 1,
+				       .segments = { { .va = (uintptr_t)p->bytes,
+						       .file_bytes = p->used,
+						       .mem_bytes = p->used } } };
+		struct go_fields fields = { 0 };
+		char missing[64];
+		int rc = go_types_fields(&image, (uintptr_t)p->bytes,
+					 (uintptr_t)p->bytes + p->used, 0, &fields, missing);
+
+		image_close(&image);
+		if (rc == 0)
+			assert_true(fields.g.labels + 8 <= fields.g.size);
+		else
+			refused++;
+	}
+	atomic_store(&liar.stop, true);
+	(void)pthread_join(thread, NULL);
+	/* Honest or not, "labels" never fits. */
+	assert_int_equal(refused, 20000);
+	target_close(&target);
+	free(p);
 }
 
 /* ---- function table -------------------------------------------------------------------------- */
@@ -354,6 +494,7 @@ int main(void)
 #endif
 		cmocka_unit_test(test_operands),
 		cmocka_unit_test(test_unsample),
+		cmocka_unit_test(test_changing_type),
 		cmocka_unit_test(test_function_table),
 		cmocka_unit_test(test_damaged_table),
 	};

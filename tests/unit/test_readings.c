@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers of the reader on the server's side: taking them in, their chunk, sums of goroutine states. */
+/* Answers of the reader on the server's side: taking them in, their chunk, sums of goroutine
+ * states. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +13,9 @@
 #include <cmocka.h>
 
 #include "agent/recording/reading_chunk.h"
-#include "agent/session/state_sampler.h"
-#include "agent/session/state_sums.h"
+#include "agent/session/snapshot/script_numbers.h"
+#include "agent/session/snapshot/state_sampler.h"
+#include "agent/session/snapshot/state_sums.h"
 #include "bpf/profiler.h"
 
 /* ---- answers as the reader writes them ------------------------------------------------------- */
@@ -96,8 +98,8 @@ static void goroutine(struct maker *m, struct read_goroutine g)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* One waits for a lock, @receivers on a channel, one for the network, one runs. @swap: the same with other
- * numbers. */
+/* One waits for a lock, @receivers on a channel, one for the network, one runs. @swap: the same
+ * with other numbers. */
 static void snapshot(struct reading *to, bool swap, unsigned receivers)
 {
 	struct maker m = begin(to);
@@ -329,6 +331,95 @@ static void damaged_chunks_are_harmless(void **state)
 	buf_deinit(&chunk);
 }
 
+/* ---- script frames --------------------------------------------------------------------------- */
+
+static uint32_t script_module(struct maker *m)
+{
+	const struct read_module module = { .id = ++m->modules, .kind = READ_MODULE_SCRIPT };
+
+	read_writer_module(m->writer, &module, "[python]", "");
+	return m->modules;
+}
+
+static void script(struct maker *m, uint32_t id, uint32_t function, uint32_t file, uint32_t line)
+{
+	const struct read_script script = { .id = id, .function = function, .file = file, .line = line };
+
+	read_writer_fixed(m->writer, READ_SCRIPT, &script, sizeof(script));
+}
+
+/* Two answers whose ids differ: equal frames have the same number, and its name is told. */
+static void equal_script_frames_have_one_number(void **state)
+{
+	cleanup(names_client) struct names_client *names = NULL;
+	struct script_numbers numbers = { 0 };
+	uint64_t key, seen[2][2];
+
+	assert_int_equal(names_client_create(&names), 0);
+	for (unsigned round = 0; round < 2; round++) {
+		struct reading reading = { .type = PROFILE_GOROUTINE };
+		struct maker m = begin(&reading);
+		uint32_t work = text(&m, "Worker.run"), file = text(&m, "/app.py"), wait = text(&m, "wait");
+		uint32_t module = script_module(&m);
+
+		script(&m, 1, round ? wait : work, file, 7);
+		script(&m, 2, round ? work : wait, file, 7);
+		(void)stack(&m, module, 1);
+		m.stacks--;
+		assert_int_equal(end(&m), -EPROTO); /* its second frame is the script frame 0x900 */
+		reading_clear(&reading);
+		m = begin(&reading);
+		m.texts = m.modules = m.stacks = 0;
+		work = text(&m, "Worker.run"), file = text(&m, "/app.py"), wait = text(&m, "wait");
+		module = script_module(&m);
+		script(&m, 1, round ? wait : work, file, 7);
+		script(&m, 2, round ? work : wait, file, 7);
+		for (uint64_t id = 0; id < 3; id++)
+			read_writer_stack(m.writer, ++m.stacks, 0,
+					  (uint64_t[]){ prof_frame_module(module, id, 0) },
+					  (uint8_t[]){ 0 }, 1);
+		assert_int_equal(end(&m), 0);
+		assert_int_equal(script_numbers_give(&numbers, names, &reading), 0);
+		key = reading.modules.data[0].key;
+		assert_true(key);
+		assert_int_equal(prof_frame_offset(reading.frames.data[0]), 0); /* it has no name */
+		seen[round][0] = prof_frame_offset(reading.frames.data[round ? 2 : 1]);
+		seen[round][1] = prof_frame_offset(reading.frames.data[round ? 1 : 2]);
+		reading_clear(&reading);
+	}
+	assert_memory_equal(seen[0], seen[1], sizeof(seen[0]));
+	assert_true(seen[0][0] && seen[0][1] && seen[0][0] != seen[0][1]);
+	{
+		const struct name_source *source = names_client_begin(names);
+		struct name_frame frames[NAMES_INLINE_MAX];
+
+		assert_int_equal(source->find(source->ctx, key, seen[0][0], frames), 1);
+		assert_string_equal(frames[0].function, "Worker.run");
+		assert_string_equal(frames[0].file, "/app.py");
+		assert_int_equal(frames[0].line, 7);
+		names_client_end(names);
+	}
+	script_numbers_deinit(&numbers);
+}
+
+static void script_frames_of_nothing_are_refused(void **state)
+{
+	const struct read_script bad[] = { { .id = 2, .function = 1 },
+					   { .id = 1 },
+					   { .id = 1, .function = 3 },
+					   { .id = 1, .function = 1, .file = 3 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct reading reading = { .type = PROFILE_GOROUTINE };
+		struct maker m = begin(&reading);
+
+		(void)text(&m, "x");
+		script(&m, bad[i].id, bad[i].function, bad[i].file, 0);
+		assert_int_equal(end(&m), -EPROTO);
+		reading_clear(&reading);
+	}
+}
+
 /* ---- hostile answers ------------------------------------------------------------------------- */
 
 static void references_to_nothing_are_refused(void **state)
@@ -358,6 +449,8 @@ int main(void)
 		cmocka_unit_test(chunk_keeps_everything),
 		cmocka_unit_test(damaged_chunks_are_harmless),
 		cmocka_unit_test(references_to_nothing_are_refused),
+		cmocka_unit_test(equal_script_frames_have_one_number),
+		cmocka_unit_test(script_frames_of_nothing_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every format of one profile with awkward contents: sums agree, names stay text, and the tools of the
- * formats' owners read them. */
+/* Every format of one profile with awkward contents: sums agree, names stay text, and the tools of
+ * the formats' owners read them. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "api/json_in.h"
+#include "api/http/json_in.h"
 #include "api/render/flame_tree.h"
 #include "api/render/html.h"
 #include "tests/support/profile_text.h"
@@ -102,7 +102,9 @@ static void test_details(void **state)
 	assert_non_null(root);
 	child = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "children"), 0);
 	assert_non_null(child);
-	for (const char *const *member = (const char *const[]){ "file", "module", "buildId", "kind", NULL }; *member; member++)
+	for (const char *const *member =
+		     (const char *const[]){ "file", "module", "buildId", "kind", NULL };
+	     *member; member++)
 		assert_true(cJSON_IsString(cJSON_GetObjectItem(child, *member)));
 	assert_true(cJSON_IsNumber(cJSON_GetObjectItem(child, "line")));
 	assert_true(cJSON_IsBool(cJSON_GetObjectItem(child, "inlined")));
@@ -252,8 +254,8 @@ static int refuse_piece(struct buf_sink *sink, const void *data, size_t len)
 	return len ? -ENOSPC : 0;
 }
 
-/* What is written piece by piece is what is written at once, and the pieces are small whatever the profile: only pictures
- * of a bounded number of boxes are made as a whole. */
+/* Output in pieces equals output in one buffer. The pieces are small whatever the profile is: only
+ * pictures of a bounded number of boxes are made as a whole. */
 static void test_streaming(void **state)
 {
 	cleanup(profile) struct profile *p = render_fixture_large(50000);
@@ -350,7 +352,8 @@ static void test_lines(void **state)
 			int64_t line, self, cumulative, samples;
 		} lines[2];
 	} rows[] = {
-		{ "work<std::pair<int, char>, A;B>", { { 106, 50000000, 50000000, 5 }, { 124, 0, 240000000, 0 } } },
+		{ "work<std::pair<int, char>, A;B>",
+		  { { 106, 50000000, 50000000, 5 }, { 124, 0, 240000000, 0 } } },
 		{ "encoding/json.(*decodeState).object", { { 136, 60000000, 60000000, 6 } } },
 		{ "do_syscall_64", { { 0, 40000000, 40000000, 4 } } },
 		{ "no such function", { { 0 } } },
@@ -461,7 +464,8 @@ static void test_protoc(void **state)
 	assert_non_null(strstr(text, "encoding/json.(*decodeState).object"));
 }
 
-/* Readers of a file find what a sample tells beyond its stack under the name that the API has for it. */
+/* Readers of a file find what a sample tells beyond its stack under the name that the API has for
+ * it. */
 static void test_names_of_attributes(void **state)
 {
 	static const struct {
@@ -481,7 +485,8 @@ static void test_names_of_attributes(void **state)
 		for (unsigned k = 0; k < 2; k++) {
 			size_t len = 0;
 			cleanup_free char *file = render(k ? render_otlp : render_pprof, p, &len);
-			cleanup_free char *words = pipe_through(k ? "strings -n 4 %s" : "zcat %s | strings -n 4", file, len);
+			cleanup_free char *words = pipe_through(
+				k ? "strings -n 4 %s" : "zcat %s | strings -n 4", file, len);
 
 			assert_non_null(words);
 			assert_non_null(strstr(words, "the_value"));
@@ -614,7 +619,7 @@ static void test_otlp(void **state)
 	assert_non_null(strstr(text, "do_syscall_64"));
 }
 
-/* Of several hosts each process says on which it ran. */
+/* The processes of several hosts carry the name of their host. */
 static void test_otlp_of_hosts(void **state)
 {
 	static const char *const names[] = { "a", "b" };
@@ -682,7 +687,8 @@ static struct profile *cpp_profile(void)
 	static const struct {
 		const char *name, *symbol;
 		uint32_t line, flags;
-	} frames[] = { { "a::f(int)", "_ZN1a1fEi", 12, 0 }, { "a::g()", "_ZN1a1gEv", 31, PROFILE_FRAME_INLINED } };
+	} frames[] = { { "a::f(int)", "_ZN1a1fEi", 12, 0 },
+		       { "a::g()", "_ZN1a1gEv", 31, PROFILE_FRAME_INLINED } };
 	const struct profile_meta meta = { .type = PROFILE_CPU, .duration_ns = 1 };
 	struct profile_builder *b = profile_builder_create(&meta, 100);
 	struct profile_quality quality = { 0 };
@@ -707,7 +713,8 @@ static struct profile *cpp_profile(void)
 	return p;
 }
 
-/* What the compiler looks for is the symbol, also after a merge. */
+/* The functions have the names of their symbols, which the compiler looks for, also after a merge.
+ * */
 static void test_symbols(void **state)
 {
 	cleanup(profile) struct profile *p = cpp_profile(), *merged = NULL;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What writing a profile needs beside it: no format holds a second copy, and each says so when there is no memory. */
+/* Memory that writing a profile needs: no format holds a second copy, and each reports when there
+ * is no memory. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -17,9 +17,9 @@
 
 #include "agent/base/channel.h"
 #include "agent/base/io.h"
-#include "agent/collect/feed_file.h"
-#include "agent/collect/feed_writer.h"
-#include "agent/collect/replay.h"
+#include "agent/collect/feed/feed_file.h"
+#include "agent/collect/feed/feed_writer.h"
+#include "agent/collect/feed/replay.h"
 #include "agent/wire/control.h"
 #include "tests/support/feed_view.h"
 
@@ -48,7 +48,7 @@ static void make_recording(void)
 	struct feed_sample sample = { .proc = 1, .user_stack = 99, .value = 10 };
 	uint64_t frame = prof_frame_address(PROF_FRAME_ADDRESS, 0x1234, 0);
 	struct feed_file *file = NULL;
-	char strings[12] = { 0 };
+	char strings[14] = { 0 };
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "/tmp/profd-replay-XXXXXX");
@@ -122,7 +122,7 @@ static void damage_is_noticed(void **state)
 		int open_rc, read_rc;
 	} cases[] = {
 		{ "magic", 0, 0x41414141, -EPROTO, 0 },
-		{ "version", 8, 2, -EPROTO, 0 },
+		{ "version", 8, FEED_FILE_VERSION - 1, -EPROTO, 0 },
 		{ "byte order", 12, 0x04030201, -EPROTO, 0 },
 		{ "length", 16, FEED_FILE_RECORD_MAX + 1, 0, -EPROTO },
 		{ "length beyond the end", 16, FEED_FILE_RECORD_MAX, 0, 0 },
@@ -315,7 +315,7 @@ static void malformed_records_have_no_time(void **state)
 	assert_memory_equal(data, before, sizeof(data));
 }
 
-/* What was counted for a thread is told with when it began, and belongs to the time since. */
+/* The replay shifts the start time of a thread's counters as it shifts the time of the sample. */
 static void a_thread_began_as_long_ago(void **state)
 {
 	static const uint8_t readings[] = { PROF_SAMPLE_THREAD, PROF_SAMPLE_MOVED, PROF_SAMPLE_STOLEN };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hours that are rolled up hold what their minutes held: the same sums of the same stacks, threads and processes, the
- * same totals of each minute; what comes late is added. */
+/* Hours that are rolled up hold what their minutes held: the same sums of the same stacks, threads
+ * and processes, the same totals of each minute; what comes late is added. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,10 +13,11 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/pair_places.h"
 #include "agent/recording/roll_up.h"
 #include "agent/recording/session_chunks.h"
-#include "agent/session/recorder.h"
+#include "agent/session/ingest/recorder.h"
 #include "agent/store/store.h"
 #include "bpf/profiler.h"
 #include "tests/support/store_fixture.h"
@@ -42,7 +43,8 @@ static uint64_t draw(uint64_t below)
 	return hash_mix64(random_state) % below;
 }
 
-/* ---- a day as it is recorded ------------------------------------------------------------------- */
+/* ---- a day as it is recorded -------------------------------------------------------------------
+ */
 
 static void make_modules(struct buf *out, uint32_t group)
 {
@@ -83,8 +85,8 @@ static uint64_t stack_id(uint32_t group, uint32_t i)
 	return hash_mix64(1 + group * STACKS + i);
 }
 
-/* Few ways at each level, so that stacks share their beginnings; some are as deep as stacks get; every tenth is of
- * another outcome. */
+/* Few ways at each level, so that stacks share their beginnings; some are as deep as stacks get;
+ * every tenth is of another outcome. */
 static void make_stacks(struct buf *out, uint32_t group)
 {
 	struct chunk_stack stacks[STACKS];
@@ -131,8 +133,10 @@ static void make_samples(struct buf *out, uint32_t group)
 static void append_group(struct store_fixture *f, uint32_t group)
 {
 	struct buf data[4] = { 0 };
-	struct store_chunk chunks[4] = { { .kind = STORE_CHUNK_MODULES }, { .kind = STORE_CHUNK_PROCESSES },
-					 { .kind = STORE_CHUNK_STACKS }, { .kind = STORE_CHUNK_SAMPLES } };
+	struct store_chunk chunks[4] = { { .kind = STORE_CHUNK_MODULES },
+					 { .kind = STORE_CHUNK_PROCESSES },
+					 { .kind = STORE_CHUNK_STACKS },
+					 { .kind = STORE_CHUNK_SAMPLES } };
 	struct err err = { 0 };
 
 	make_modules(&data[0], group);
@@ -149,8 +153,8 @@ static void append_group(struct store_fixture *f, uint32_t group)
 }
 
 /* One minute or a part; @weird: values that do not follow from the number of samples. */
-static void append_minute(struct store_fixture *f, const char *service, const char *owners, unsigned minute,
-			  bool whole, bool weird, uint32_t groups)
+static void append_minute(struct store_fixture *f, const char *service, const char *owners,
+			  unsigned minute, bool whole, bool weird, uint32_t groups)
 {
 	struct store_window window = { .service = service, .type = weird ? "offcpu" : "cpu",
 				       .owners = owners, .from_ns = START + minute * MINUTE,
@@ -183,7 +187,8 @@ static void record_minute(struct store_fixture *f, unsigned minute, uint32_t gro
 		append_minute(f, "db", ",a:19,", minute, false, false, groups);
 }
 
-/* ---- what is stored, whatever its form --------------------------------------------------------- */
+/* ---- what is stored, whatever its form ---------------------------------------------------------
+ */
 
 /* Sums weighted by a hash of what they are: equal if the same is there, however it is cut. */
 struct digest {
@@ -242,7 +247,8 @@ static int see_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 	uint64_t process = 0, hash;
 
 	assert_true(u64map_get(&d->processes, attr->process, &process));
-	hash = hash_combine(hash_combine(process, attr->tid), attr->type << 16 | attr->state << 8 | attr->detail);
+	hash = hash_combine(hash_combine(process, attr->tid),
+			    attr->type << 16 | attr->state << 8 | attr->detail);
 	hash = hash_combine(hash_combine(hash, attr->holder), attr->object);
 	d->attrs[id] = hash_bytes(attr->comm, sizeof(attr->comm), hash);
 	return 0;
@@ -339,7 +345,8 @@ static struct digest digest_of(struct store_fixture *f, uint64_t from_ns, uint64
 	assert_int_equal(store_history_dictionary(f->store, &day, see_piece, &d, &damaged, &err), 0);
 	assert_int_equal(damaged, 0);
 	for (size_t i = 0; i < ARRAY_SIZE(d.pairs); i++)
-		d.pairs[i] = hash_combine(stack_hash(&d, d.pair_ids[i].user), stack_hash(&d, d.pair_ids[i].kernel));
+		d.pairs[i] = hash_combine(stack_hash(&d, d.pair_ids[i].user),
+					  stack_hash(&d, d.pair_ids[i].kernel));
 	assert_int_equal(store_history_windows(f->store, &day, &query, see_window, &d, &damaged, &err), 0);
 	assert_int_equal(damaged, 0);
 	query.with_data = false;
@@ -366,7 +373,8 @@ static void roll(struct store_fixture *f, unsigned hour)
 		fail_msg("%s", err.text);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------- */
+/* ---- tests -------------------------------------------------------------------------------------
+ */
 
 struct seen_hour {
 	uint64_t all;
@@ -393,7 +401,8 @@ static int see_hour_sum(void *ctx, const struct chunk_hour_sum *sum)
 	return 0;
 }
 
-/* Threads that last and threads of one minute, minutes with one sample and with many, few minutes of a key and all. */
+/* Threads that last and threads of one minute, minutes with one sample and with many, few minutes
+ * of a key and all. */
 static void draw_sums(struct chunk_hour_sum sums[], size_t count, bool whole)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -453,7 +462,8 @@ static void test_an_hour_as_bytes(void **state)
 
 static void test_places_of_pairs(void **state)
 {
-	static const uint32_t pairs[] = { 7, 8, 9, 100, 7, 3, UINT32_MAX, 0, 100 }, at[] = { 0, 1, 2, 3, 0, 4, 5, 6, 3 };
+	static const uint32_t pairs[] = { 7, 8, 9, 100, 7, 3, UINT32_MAX, 0, 100 },
+			      at[] = { 0, 1, 2, 3, 0, 4, 5, 6, 3 };
 	struct pair_places places = { 0 }, again = { 0 };
 	cleanup_buf struct buf out = { 0 };
 	uint32_t place = 0;
@@ -549,11 +559,13 @@ static void test_rolling_up_saves_room(void **state)
 	assert_int_equal(store_history_windows(f->store, &day, &all, sum_size, &minutes, NULL, &err), 0);
 	roll(f, 0);
 	assert_int_equal(store_history_windows(f->store, &day, &all, sum_size, &hours, NULL, &err), 0);
-	print_message("%lu bytes as minutes, %lu as an hour\n", (unsigned long)minutes, (unsigned long)hours);
+	print_message("%lu bytes as minutes, %lu as an hour\n", (unsigned long)minutes,
+		      (unsigned long)hours);
 	assert_true(hours < minutes);
 }
 
-/* ---- a recorder whose hours are rolled up ------------------------------------------------------ */
+/* ---- a recorder whose hours are rolled up ------------------------------------------------------
+ */
 
 struct recording_day {
 	struct store_fixture *f;
@@ -574,8 +586,10 @@ static void know_stack(struct recording_day *r, uint64_t id, uint64_t leaf)
 	assert_int_equal(live_tables_add_stack(&r->tables, &record, sizeof(record)), 0);
 }
 
-/* What a flush does: a sum of one sample of these stacks, and what is new in the dictionary. The pair's number. */
-static uint32_t flush_sample(struct recording_day *r, unsigned minute, uint64_t user, uint64_t kernel)
+/* Does the work of one flush: a sum of one sample of these stacks, and the new entries of the
+ * dictionary. Returns the number of the pair of stacks. */
+static uint32_t flush_sample(struct recording_day *r, unsigned minute, uint64_t user,
+			     uint64_t kernel)
 {
 	const struct feed_sample sample = { .user_stack = user, .kernel_stack = kernel, .tid = 1 };
 	struct chunk_sum sum = { .value = PERIOD, .value2 = 1024 };
@@ -599,7 +613,8 @@ static uint32_t flush_sample(struct recording_day *r, unsigned minute, uint64_t 
 	for (; group && count < group->chunk_count; count++)
 		chunks[count] = (struct store_chunk){ group->kinds[count], group->data[count].data,
 						      group->data[count].len };
-	assert_int_equal(store_history_append(r->f->store, &day, chunks, count, &window, 1, 1, 1, &err), 0);
+	assert_int_equal(
+		store_history_append(r->f->store, &day, chunks, count, &window, 1, 1, 1, &err), 0);
 	if (group)
 		recorder_stored(r->recorder, group);
 	return sum.pair;
@@ -613,7 +628,8 @@ static uint64_t hash_of_stack(uint64_t leaf)
 	return hash_bytes(frames, sizeof(frames), 1);
 }
 
-/* A pair that is new in the second hour is made of stacks of the first; and one of nothing else is stored at once. */
+/* A pair that is new in the second hour is made of stacks of the first; and one of nothing else is
+ * stored at once. */
 static void test_stacks_outlive_their_hour(void **state)
 {
 	struct recording_day r = { .f = *state, .recorder = recorder_create(1000) };
@@ -644,7 +660,8 @@ static void test_stacks_outlive_their_hour(void **state)
 	recorder_destroy(r.recorder);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+#define test(name)                                                                                 \
+	cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
 
 int main(void)
 {

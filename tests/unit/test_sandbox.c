@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each attempt runs in a child that has entered the sandbox and tells by its exit status what happened. */
+/* Each attempt runs in a child that has entered the sandbox and tells by its exit status what
+ * happened. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,18 +9,26 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/rights.h"
 #include "symbolize/sandbox.h"
 #include "tests/support/elf_fixture.h"
 
@@ -31,7 +40,9 @@ static int silent_pipe[2]; /* nobody writes */
 
 static int attempt(int (*what)(void), unsigned *ret_parts)
 {
-	struct sandbox_options options = { .folder_fd = folder_fd, .memory_bytes = 512 << 20, .files = 64 };
+	struct sandbox_options options = { .folder_fd = folder_fd,
+					   .memory_bytes = 512 << 20,
+					   .files = 64 };
 	int pipe_fds[2];
 	int status;
 	pid_t pid;
@@ -107,7 +118,33 @@ static int make_pair(void)
 {
 	int fds[2];
 
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds);
+}
+
+static int make_stream_pair(void)
+{
+	int fds[2];
+
 	return socketpair(AF_UNIX, SOCK_STREAM, 0, fds);
+}
+
+static int limit_parent(void)
+{
+	struct rlimit limit;
+
+	return prlimit(getppid(), RLIMIT_NOFILE, NULL, &limit);
+}
+
+static int limit_itself(void)
+{
+	struct rlimit limit;
+
+	return prlimit(0, RLIMIT_NOFILE, NULL, &limit);
+}
+
+static int own_signals(void)
+{
+	return fcntl(silent_pipe[0], F_SETOWN, getppid());
 }
 
 static int trace_parent(void)
@@ -195,6 +232,10 @@ static void test_attempts(void **state)
 		{ "execve", run_program, EPERM, EPERM },
 		{ "socket", make_socket, EPERM, EPERM },
 		{ "socketpair of its own", make_pair, WORKED, WORKED },
+		{ "another socketpair", make_stream_pair, EPERM, EPERM },
+		{ "prlimit of its parent", limit_parent, EPERM, EPERM },
+		{ "prlimit of itself", limit_itself, WORKED, WORKED },
+		{ "fcntl that sends signals", own_signals, EPERM, EPERM },
 		{ "ptrace", trace_parent, EPERM, EPERM },
 		{ "kill", kill_parent, EPERM, EPERM },
 		{ "fork", fork_plainly, WORKED, WORKED },
@@ -223,6 +264,110 @@ static void test_attempts(void **state)
 	if (!geteuid())
 		assert_int_equal(parts & (SANDBOX_PART_USER | SANDBOX_PART_ROOT),
 				 SANDBOX_PART_USER | SANDBOX_PART_ROOT);
+}
+
+static int connect_anywhere(void)
+{
+	const struct sockaddr_un to = { .sun_family = AF_UNIX, .sun_path = "/run/profd/profd.sock" };
+
+	return connect(silent_pipe[0], (const struct sockaddr *)&to, sizeof(to));
+}
+
+static int open_for_writing(void)
+{
+	return open("/dev/null", O_WRONLY);
+}
+
+static int open_for_reading(void)
+{
+	return open("/proc/self/maps", O_RDONLY);
+}
+
+static int write_into_parent(void)
+{
+	char byte = 0;
+	struct iovec part = { &byte, 1 };
+
+	return (int)process_vm_writev(getppid(), &part, 1, &part, 1, 0);
+}
+
+static int read_parent(void)
+{
+	char byte = 0;
+	struct iovec part = { &byte, 1 };
+
+	return (int)process_vm_readv(getppid(), &part, 1, &part, 1, 0);
+}
+
+/* The reader: it reads others, and nothing leads out of it. */
+static void test_reader(void **state)
+{
+	static const struct {
+		const char *name;
+		int (*what)(void);
+		int expect;
+	} attempts[] = {
+		{ "socket", make_socket, EPERM },
+		{ "connect", connect_anywhere, EPERM },
+		{ "execve", run_program, EPERM },
+		{ "ptrace", trace_parent, EPERM },
+		{ "process_vm_writev", write_into_parent, EPERM },
+		{ "open for writing", open_for_writing, EPERM },
+		{ "unshare", new_user_namespace, EPERM },
+		{ "mmap of code", map_code, EPERM },
+		{ "open for reading", open_for_reading, WORKED },
+		{ "process_vm_readv", read_parent, WORKED },
+		{ "fork", fork_plainly, WORKED },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(attempts); i++) {
+		pid_t pid = fork();
+		int status;
+
+		if (!pid) {
+			if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || sandbox_enter_reader() < 0)
+				_exit(FAILED);
+			errno = 0;
+			_exit(attempts[i].what() >= 0 ? WORKED : errno);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != attempts[i].expect)
+			fail_msg("%s: status %#x, not %d", attempts[i].name, status, attempts[i].expect);
+	}
+}
+
+/* A kernel without Landlock: one line that tells what is lost, and how to have it. */
+static void test_no_landlock(void **state)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_landlock_create_ruleset, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { ARRAY_SIZE(code), code };
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		char *text = NULL;
+		size_t len;
+		FILE *out = open_memstream(&text, &len);
+		const char *line;
+
+		if (!out || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+		    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) < 0)
+			_exit(2);
+		rights_print(out);
+		(void)fclose(out);
+		line = strstr(text, "\nlandlock ");
+		_exit(!line || sandbox_has_landlock() || !strstr(line, " no ") ||
+		      !strstr(line, "CONFIG_SECURITY_LANDLOCK") || !strstr(line, "; instead: "));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void test_memory_limit(void **state)
@@ -256,6 +401,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attempts),
+		cmocka_unit_test(test_reader),
+		cmocka_unit_test(test_no_landlock),
 		cmocka_unit_test(test_memory_limit),
 		cmocka_unit_test(test_blocked_builder),
 	};

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "agent/session/service_rules.h"
+#include "agent/session/services/service_rules.h"
 #include "agent/wire/feed.h"
 
 #define HEX64 "3f1c2a9b8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f10"
@@ -23,6 +23,7 @@ static struct service_facts facts_of(const char *cgroup, const char *exe, const 
 				       .cgroup = cgroup,
 				       .environment = environment,
 				       .ports = "",
+				       .program = "",
 				       .user = "root" };
 }
 
@@ -48,7 +49,16 @@ static const struct naming namings[] = {
 	  "container:3f1c2a9b8d7e", "container" },
 	{ "podman, rootless",
 	  "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" HEX64 ".scope", "/app",
-	  "", "container:3f1c2a9b8d7e", "container" },
+	  "", "container:user@1000/3f1c2a9b8d7e", "container" },
+	{ "a forged container",
+	  "/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" HEX64 ".scope", "/app",
+	  "", "container:user@1000/3f1c2a9b8d7e", "container" },
+	{ "a forged pod",
+	  "/user.slice/user-1000.slice/user@1000.service/kubepods-pod" POD_ ".slice/cri-containerd-" HEX64
+	  ".scope",
+	  "/app", "", "container:user@1000/3f1c2a9b8d7e", "container" },
+	{ "a forged unit", "/user.slice/user-1000.slice/user@1000.service/app.slice/nginx.service",
+	  "/home/u/nginx", "", "user@1000/nginx", "unit" },
 	{ "podman's monitor is outside", "/machine.slice/libpod-conmon-" HEX64 ".scope",
 	  "/usr/bin/conmon", "", "conmon", "exe" },
 	{ "cri-o's monitor is outside", "/system.slice/crio-conmon-" HEX64 ".scope",
@@ -87,7 +97,7 @@ static const struct naming namings[] = {
 	  "my-app", "unit" },
 	{ "cut escape", "/system.slice/my\\x2.service", "/usr/bin/x", "", "my\\x2", "unit" },
 	{ "user unit", "/user.slice/user-1000.slice/user@1000.service/app.slice/syncthing.service",
-	  "/usr/bin/syncthing", "", "syncthing", "unit" },
+	  "/usr/bin/syncthing", "", "user@1000/syncthing", "unit" },
 	{ "the user manager itself", "/user.slice/user-1000.slice/user@1000.service/init.scope",
 	  "/lib/systemd/systemd", "", "systemd", "exe" },
 	{ "login session", "/user.slice/user-1000.slice/session-3.scope", "/usr/bin/bash", "",
@@ -137,6 +147,34 @@ static void test_naming(void **state)
 	}
 }
 
+/* A program's inferred name is the service; the executable's name finds it, too. A unit or a
+ * container goes first. */
+static void test_program_names(void **state)
+{
+	struct service_facts facts = facts_of("/", "/usr/bin/redis-check-rdb", "");
+	struct selector selector = { 0 };
+	struct service_identity identity;
+
+	facts.program = "redis-server";
+	service_identify(NULL, 0, &facts, &identity);
+	assert_string_equal(identity.name, "redis-server");
+	assert_true(identity.source == SERVICE_SOURCE_EXE);
+	assert_int_equal(selector_parse("redis-check-rdb", NULL, &selector), 0);
+	assert_true(selector_matches(&selector, &facts, &identity));
+	assert_int_equal(selector_parse("redis-server", NULL, &selector), 0);
+	assert_true(selector_matches(&selector, &facts, &identity));
+	assert_int_equal(selector_parse("redis", NULL, &selector), 0);
+	assert_false(selector_matches(&selector, &facts, &identity));
+	facts.cgroup = "/system.slice/cache.service";
+	service_identify(NULL, 0, &facts, &identity);
+	assert_string_equal(identity.name, "cache");
+	assert_string_equal(identity.alias, "");
+	facts = facts_of("/", "/usr/bin/x", "");
+	facts.program = "pid:1";
+	service_identify(NULL, 0, &facts, &identity);
+	assert_string_equal(identity.name, "x");
+}
+
 static void test_kernel_threads(void **state)
 {
 	struct service_facts facts = facts_of("/system.slice/x.service", "", "");
@@ -146,6 +184,11 @@ static void test_kernel_threads(void **state)
 	service_identify(NULL, 0, &facts, &identity);
 	assert_string_equal(identity.name, "kernel");
 	assert_int_equal(identity.source, SERVICE_SOURCE_KERNEL);
+	facts = facts_of("", "", "");
+	facts.tgid = 0;
+	facts.comm = "swapper/1";
+	service_identify(NULL, 0, &facts, &identity);
+	assert_string_equal(identity.name, "kernel");
 }
 
 static void test_long_texts_are_cut(void **state)
@@ -227,6 +270,41 @@ static void test_tenants(void **state)
 
 	service_identify(NULL, 0, &facts, &identity);
 	assert_string_equal(identity.name, "otel");
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct tenant_rule rule = { "t", &rows[i].pattern, 1 };
+
+		if (service_tenant_allows(&rule, &facts, &identity) != rows[i].allowed)
+			fail_msg("%s", rows[i].pattern);
+	}
+}
+
+/* A user's unit with the name of a system unit does not match patterns for system units. */
+static void test_tenants_of_users(void **state)
+{
+	static const struct {
+		const char *pattern;
+		bool allowed;
+	} rows[] = {
+		{ "unit:nginx", false },
+		{ "unit:nginx.service", false },
+		{ "unit:*", false },
+		{ "*nginx.service", false },
+		{ "container:*", false },
+		{ "container:3f*", false },
+		{ "cgroup:*nginx.service*", false },
+		{ "cgroup:/*", false },
+		{ "cgroup:/user.slice/*", true },
+		{ "unit:user@1000/nginx", true },
+		{ "unit:user@*/nginx.service", true },
+		{ "container:user@1000/3f*", true },
+	};
+	struct service_facts facts = facts_of("/user.slice/user-1000.slice/user@1000.service/"
+					      "nginx.service/docker-" HEX64 ".scope",
+					      "/home/u/x", "");
+	struct service_identity identity;
+
+	service_identify(NULL, 0, &facts, &identity);
+	assert_string_equal(identity.unit, "user@1000/nginx.service");
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct tenant_rule rule = { "t", &rows[i].pattern, 1 };
 
@@ -344,10 +422,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_naming),
+		cmocka_unit_test(test_program_names),
 		cmocka_unit_test(test_kernel_threads),
 		cmocka_unit_test(test_long_texts_are_cut),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_tenants),
+		cmocka_unit_test(test_tenants_of_users),
 		cmocka_unit_test(test_selectors),
 		cmocka_unit_test(test_selector_with_children),
 		cmocka_unit_test(test_matching),

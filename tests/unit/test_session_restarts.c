@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sessions over time: their end, processes that come and go, restarts of each process of the
  * daemon, a feed or a disk that is full. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
+#include "bpf/outcome.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -85,8 +87,12 @@ static void test_locks_of_the_jvm(void **state)
 	request.type = PROFILE_MUTEX;
 	request.wait_s = 30;
 	session_fixture_start(f, &request, id);
-	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 9, .tgid = 109, .comm = "java", .exe = "/usr/bin/java",
-						      .cgroup = "/", .flags = FEED_PROC_JVM });
+	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 9,
+						      .tgid = 109,
+						      .comm = "java",
+						      .exe = "/usr/bin/java",
+						      .cgroup = "/",
+						      .flags = FEED_PROC_JVM });
 	assert_int_equal(sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
 	info = session_fixture_get(f, id);
 	assert_true(info.quality.note_count > 0);
@@ -120,7 +126,9 @@ static void test_a_process_with_children(void **state)
 {
 	struct session_fixture *f = *state;
 	struct session_request request = session_fixture_request("pid:103", 60);
-	struct fake_proc child = { .proc = 4, .tgid = 200, .comm = "cc1", .exe = "/usr/bin/cc1", .cgroup = "/" };
+	struct fake_proc child = {
+		.proc = 4, .tgid = 200, .comm = "cc1", .exe = "/usr/bin/cc1", .cgroup = "/"
+	};
 	struct session_info info;
 	struct err err = { 0 };
 	char id[SESSION_ID_SIZE];
@@ -135,7 +143,9 @@ static void test_a_process_with_children(void **state)
 	session_fixture_samples(f, 4, 1, 5);
 	session_fixture_samples(f, 1, 1, 7); /* nobody's child */
 	fake_feed_exit(&f->feed, 3);
-	clock_sleep_ns(3500 * NS_PER_MS); /* longer than a process may take for an exec: the child is left */
+	clock_sleep_ns(
+		3500 *
+		NS_PER_MS); /* longer than a process may take for an exec: the child is left */
 	session_fixture_samples(f, 4, 1, 2);
 	info = session_fixture_get(f, id);
 	assert_int_equal(info.status, SESSION_RUNNING);
@@ -185,7 +195,7 @@ static void test_restart_of_the_server(void **state)
 	assert_int_equal(info.status, SESSION_COMPLETED);
 	assert_int_equal(info.sample_count, sent);
 	assert_int_equal(info.process_count, 2);
-	assert_int_equal(info.quality.outcomes[1], 4 * 50 + 1);
+	assert_int_equal(info.quality.outcomes[OUTCOME_truncated], 4 * 50 + 1);
 	session_info_deinit(&info);
 	assert_int_equal(sessions_profile(f->sessions, "default", id, &p, &err), 0);
 	assert_int_equal(p->totals[0], sent);
@@ -258,6 +268,44 @@ static void test_restart_of_the_collector(void **state)
 	(void)profile_unref(p);
 }
 
+static void *connect_later(void *arg)
+{
+	struct session_fixture *f = arg;
+
+	clock_sleep_ns(300 * NS_PER_MS);
+	fake_feed_connect(&f->feed, f->sessions);
+	return NULL;
+}
+
+/* While the collector is away a client is told to come back, not that the type does not exist. A
+ * collector that is back within moments is waited for. */
+static void test_start_without_collector(void **state)
+{
+	struct session_fixture *f = *state;
+	struct session_request request = session_fixture_request("web", 60);
+	struct session_info info;
+	struct err err = { 0 };
+	pthread_t thread;
+
+	fake_feed_disconnect(&f->feed);
+	for (int i = 0; i < 200; i++) {
+		struct sessions_health health;
+
+		sessions_health(f->sessions, &health);
+		if (!health.collector_ok)
+			break;
+		clock_sleep_ns(10 * NS_PER_MS);
+	}
+	assert_int_equal(sessions_start(f->sessions, &request, &info, &err), -EAGAIN);
+	assert_string_equal(err.word, "AgentBusy");
+	assert_non_null(strstr(err.text, "collector"));
+	assert_true(err.retry_after_s > 0);
+	assert_int_equal(pthread_create(&thread, NULL, connect_later, f), 0);
+	assert_int_equal(sessions_start(f->sessions, &request, &info, &err), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	session_info_deinit(&info);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 static void test_names_outlive_the_symbolizer(void **state)
 {
@@ -295,9 +343,11 @@ static void test_names_outlive_the_symbolizer(void **state)
 	(void)profile_unref(p);
 }
 
-/* ---- a full disk ------------------------------------------------------------------------------- */
+/* ---- a full disk -------------------------------------------------------------------------------
+ */
 
-/* What runs fails and says why, what is stored can be read, and all of it works again when there is room. */
+/* On a full disk running sessions fail with the reason, stored ones can still be read, and all
+ * works again when there is room. */
 static void test_a_full_disk(void **state)
 {
 	struct session_fixture *f = *state;
@@ -351,7 +401,8 @@ static void test_a_full_disk(void **state)
 	assert_in_range(got, 1, 7 + sent);
 }
 
-/* A feed that is full until the end has no room for the losses either, until what was read of it is stored. */
+/* A feed that is full until the end has no room for the losses either, until what was read of it is
+ * stored. */
 static void test_late_losses_are_counted(void **state)
 {
 	struct session_fixture *f = *state;
@@ -387,6 +438,7 @@ int main(void)
 		T(test_restart_of_the_server),
 		T(test_restart_of_the_daemon),
 		T(test_restart_of_the_collector),
+		T(test_start_without_collector),
 		T(test_names_outlive_the_symbolizer),
 		T(test_a_full_disk),
 		T(test_late_losses_are_counted),

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The session layer as a whole: a feed made by hand through a real ring, a real store, a symbolizer
  * at the other end of a real channel. What sessions see, what is refused, lists and baselines. */
+#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/profile/window_matrix.h"
+#include "agent/profile/compare/window_matrix.h"
+#include "bpf/outcome.h"
 #include "bpf/profiler.h"
 #include "tests/support/session_fixture.h"
 
@@ -42,7 +43,7 @@ static void test_a_session(void **state)
 	assert_int_equal(info.processes[0].value, 30 * PERIOD_99);
 	assert_int_equal(info.quality.samples, 40);
 	assert_int_equal(info.quality.lost, 0);
-	assert_int_equal(info.quality.outcomes[1], 30);
+	assert_int_equal(info.quality.outcomes[OUTCOME_truncated], 30);
 	assert_true(fabs(info.quality.effective_rate - 99) < 0.1);
 	assert_true(info.completed_at_ns > info.started_at_ns);
 	session_info_deinit(&info);
@@ -93,7 +94,8 @@ static void test_partial_results(void **state)
 	session_fixture_stop(f, id);
 }
 
-/* A session that nothing comes for any more, after somebody has asked for what it had, does not hold the ring. */
+/* A session that nothing comes for any more, after somebody has asked for what it had, does not
+ * hold the ring. */
 static void test_a_question_holds_nothing(void **state)
 {
 	struct session_fixture *f = *state;
@@ -123,7 +125,8 @@ static void test_a_question_holds_nothing(void **state)
 	session_fixture_stop(f, id);
 }
 
-/* The clock that people read is set back and forth: a session still ends as much after its begin as it lasted. */
+/* The clock that people read is set back and forth: a session still ends as much after its begin as
+ * it lasted. */
 static void test_clock_is_set(void **state)
 {
 	static const int64_t steps_ns[] = { -3600 * (int64_t)NS_PER_S, 3600 * (int64_t)NS_PER_S };
@@ -146,7 +149,8 @@ static void test_clock_is_set(void **state)
 		assert_int_equal(info.sample_count, 50);
 		assert_true(info.duration_ns >= 200 * NS_PER_MS);
 		/* The three clocks are not read at one instant. */
-		assert_in_range(info.completed_at_ns - info.started_at_ns, info.duration_ns - NS_PER_MS, info.duration_ns + NS_PER_MS);
+		assert_in_range(info.completed_at_ns - info.started_at_ns,
+				info.duration_ns - NS_PER_MS, info.duration_ns + NS_PER_MS);
 		session_info_deinit(&info);
 	}
 }
@@ -238,16 +242,19 @@ static void test_losses_are_shared_out(void **state)
 	session_info_deinit(&info);
 }
 
-/* The collector keeps to its budget: whoever gets less than was asked for is told, also if it was so from the start. */
+/* The collector keeps to its budget: whoever gets less than was asked for is told, also if it was
+ * so from the start. */
 static void test_restraint_is_said(void **state)
 {
 	static const struct {
 		enum profile_type type;
 		const char *said;
 	} cases[] = {
-		{ PROFILE_CPU, "sampled at 20 per second for a while: the CPU budget held it back" },
-		{ PROFILE_OFFCPU, "waits shorter than 80 ms were sampled, not all recorded, for a while: the CPU budget "
-				  "held it back" },
+		{ PROFILE_CPU,
+		  "sampled at 20 per second for a while: the CPU budget held it back" },
+		{ PROFILE_OFFCPU,
+		  "waits shorter than 80 ms were sampled, not all recorded, for a while: the CPU budget "
+		  "held it back" },
 	};
 	struct session_fixture *f = *state;
 	struct session_request request = session_fixture_request("web", 60);
@@ -285,7 +292,8 @@ static void test_costs_by_type(void **state)
 	request.type = PROFILE_OFFCPU;
 	session_fixture_start(f, &request, ids[1]);
 	session_fixture_samples(f, 1, 1, 10);
-	fake_feed_wait(&f->feed, 1, 8, 2, clock_monotonic_ns(), NS_PER_MS, PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
+	fake_feed_wait(&f->feed, 1, 8, 2, clock_monotonic_ns(), NS_PER_MS,
+		       PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
 	clock_sleep_ns(100 * NS_PER_MS);
 	fake_feed_costs(&f->feed, PROF_PROGRAM_SWITCH, 10 * NS_PER_MS);
 	fake_feed_clock(&f->feed, 20 * NS_PER_MS, 10 * NS_PER_MS);
@@ -296,7 +304,8 @@ static void test_costs_by_type(void **state)
 		assert_true(info[i].quality.overhead_pct > 0 && info[i].quality.overhead_pct <= 15);
 	}
 	assert_true(info[0].quality.type_overhead_pct == 0);
-	assert_true(fabs(info[1].quality.type_overhead_pct / info[1].quality.overhead_pct - 1 / 3.0) < 0.01);
+	assert_true(fabs(info[1].quality.type_overhead_pct / info[1].quality.overhead_pct -
+			 1 / 3.0) < 0.01);
 	session_info_deinit(&info[0]);
 	session_info_deinit(&info[1]);
 }
@@ -402,7 +411,7 @@ static void test_stacks_are_asked_for(void **state)
 	/* An odd offset has an inlined function in this symbolizer; 0x500 has none. */
 	assert_int_equal(session_fixture_self(p, "f_500"), 3 * PERIOD_99);
 	assert_int_equal(session_fixture_self(p, "[unknown]"), 2 * PERIOD_99);
-	assert_int_equal(p->quality.outcomes[39], 2);
+	assert_int_equal(p->quality.outcomes[OUTCOME_stack_missing], 2);
 	(void)profile_unref(p);
 }
 
@@ -479,108 +488,32 @@ static void test_already_running(void **state)
 	session_info_deinit(&info);
 }
 
-static void test_idempotency(void **state)
+/* A session whose data cannot be deleted stays, and can be deleted later. */
+static void test_data_that_cannot_be_deleted(void **state)
 {
 	struct session_fixture *f = *state;
 	struct session_request request = session_fixture_request("web", 60);
 	struct session_info info;
 	struct err err = { 0 };
-	char first[SESSION_ID_SIZE], again[SESSION_ID_SIZE];
+	char id[SESSION_ID_SIZE], path[256], away[256];
+	bool stopped;
 
-	request.idempotency_key = "k1";
-	session_fixture_start(f, &request, first);
-	session_fixture_start(f, &request, again);
-	assert_string_equal(first, again);
-	request.duration_s = 61;
-	assert_true(sessions_start(f->sessions, &request, &info, &err) < 0);
-	assert_string_equal(err.word, "InvalidParam");
-	assert_string_equal(err.field, "Idempotency-Key");
-	/* The key outlives the process. */
-	request.duration_s = 60;
-	fake_feed_disconnect(&f->feed);
-	session_fixture_close(f);
-	session_fixture_open(f);
-	assert_int_equal(sessions_start(f->sessions, &request, &info, &err), 0);
-	assert_string_equal(info.id, first);
+	session_fixture_start(f, &request, id);
+	session_fixture_samples(f, 1, 1, 3);
+	session_fixture_stop(f, id);
+	(void)snprintf(path, sizeof(path), "%s/sessions/%s.log", f->dir, id);
+	(void)snprintf(away, sizeof(away), "%s/away", f->dir);
+	assert_int_equal(rename(path, away), 0);
+	assert_int_equal(mkdir(path, 0700), 0); /* not to be unlinked */
+	assert_true(sessions_delete(f->sessions, "default", id, &stopped, &err) < 0);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rename(away, path), 0);
+	info = session_fixture_get(f, id);
+	assert_int_equal(info.sample_count, 3);
 	session_info_deinit(&info);
-}
-
-struct repeated {
-	struct session_fixture *f;
-	const char *service;
-	pthread_barrier_t *begin;
-	struct session_info info;
-	int rc;
-	struct err err;
-};
-
-static void *repeat(void *arg)
-{
-	struct repeated *r = arg;
-	struct session_request request = session_fixture_request(r->service, 60);
-
-	request.idempotency_key = "k2";
-	(void)pthread_barrier_wait(r->begin);
-	r->rc = sessions_start(r->f->sessions, &request, &r->info, &r->err);
-	return NULL;
-}
-
-/* The request comes again while the first one is being looked at. */
-static void test_repeated_meanwhile(void **state)
-{
-	struct repeated r[8] = { 0 };
-	pthread_t threads[ARRAY_SIZE(r)];
-	pthread_barrier_t begin;
-
-	assert_int_equal(pthread_barrier_init(&begin, NULL, ARRAY_SIZE(r)), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
-		r[i].f = *state;
-		r[i].service = "web";
-		r[i].begin = &begin;
-		assert_int_equal(pthread_create(&threads[i], NULL, repeat, &r[i]), 0);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(r); i++)
-		assert_int_equal(pthread_join(threads[i], NULL), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
-		if (r[i].rc < 0)
-			fail_msg("%s", r[i].err.text);
-		assert_string_equal(r[i].info.id, r[0].info.id);
-		session_info_deinit(&r[i].info);
-	}
-	(void)pthread_barrier_destroy(&begin);
-}
-
-/* While its record was being written, which took long, its only process ended. */
-static void test_a_slow_beginning(void **state)
-{
-	struct session_fixture *f = *state;
-	struct repeated r = { .f = f, .service = "db" };
-	pthread_barrier_t begin;
-	pthread_t thread;
-	sqlite3 *other = NULL;
-	struct session_info info;
-	struct err err = { 0 };
-	char path[128];
-
-	(void)snprintf(path, sizeof(path), "%s/state.db", f->dir);
-	assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-	assert_int_equal(pthread_barrier_init(&begin, NULL, 1), 0);
-	r.begin = &begin;
-	assert_int_equal(pthread_create(&thread, NULL, repeat, &r), 0);
-	clock_sleep_ns(300 * NS_PER_MS);
-	fake_feed_exit(&f->feed, 3);
-	clock_sleep_ns(700 * NS_PER_MS);
-	assert_int_equal(sqlite3_close(other), SQLITE_OK);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_int_equal(r.rc, 0);
-	assert_int_equal(sessions_wait(f->sessions, "default", r.info.id, 10 * NS_PER_S, &err), 0);
-	info = session_fixture_get(f, r.info.id);
-	assert_int_equal(info.status, SESSION_FAILED);
-	assert_string_equal(info.failure, "the last process of 'db' ended before the session could begin");
-	session_info_deinit(&info);
-	session_info_deinit(&r.info);
-	(void)pthread_barrier_destroy(&begin);
+	assert_int_equal(sessions_delete(f->sessions, "default", id, &stopped, &err), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_true(sessions_get(f->sessions, "default", id, &info, &err) < 0);
 }
 
 static void test_limits(void **state)
@@ -694,7 +627,8 @@ static void assert_same_matrix(const struct window_matrix *a, const struct windo
 	assert_true(a->scale == b->scale && a->effective_lives == b->effective_lives);
 	assert_memory_equal(a->totals, b->totals, a->window_count * sizeof(*a->totals));
 	assert_int_equal(a->self.count, b->self.count);
-	assert_memory_equal(a->self.first, b->self.first, (a->function_count + 1) * sizeof(*a->self.first));
+	assert_memory_equal(a->self.first, b->self.first,
+			    (a->function_count + 1) * sizeof(*a->self.first));
 	assert_memory_equal(a->self.window, b->self.window, a->self.count * sizeof(*a->self.window));
 	assert_memory_equal(a->self.value, b->self.value, a->self.count * sizeof(*a->self.value));
 	for (uint32_t i = 0; i < a->function_count; i++)
@@ -775,12 +709,8 @@ static void test_sampling_stays_as_it_was_set(void **state)
 	for (int on = 0; on < 2; on++) {
 		struct sampling_state is;
 		struct err err = { 0 };
-		sqlite3 *other = NULL;
-		char path[128];
+		sqlite3 *other = session_fixture_lock_records(f);
 
-		(void)snprintf(path, sizeof(path), "%s/state.db", f->dir);
-		assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
-		assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
 		assert_true(sessions_sampling_set(f->sessions, on, &is, &err) < 0);
 		assert_int_equal(is.enabled, on); /* all the same */
 		assert_int_equal(sqlite3_close(other), SQLITE_OK);
@@ -831,12 +761,16 @@ static struct profile *heap_of(const char *mode)
 	return p;
 }
 
-/* What was estimated to be in use is fitted into the heap when its profile is made: the sums have to follow. */
+/* The estimated memory in use is fitted into the heap when the profile is made. The totals of the
+ * session and its processes follow. */
 static void test_sums_of_a_fitted_heap(void **state)
 {
 	cleanup(profile) struct profile *probed = heap_of("windows"), *read = heap_of("");
 	struct session_process process = { .pid = 7, .started_at_ns = 1, .value = 90000 };
-	struct session_info info = { .type = PROFILE_MEMORY, .total_value = 90000, .processes = &process, .process_count = 1 };
+	struct session_info info = { .type = PROFILE_MEMORY,
+				     .total_value = 90000,
+				     .processes = &process,
+				     .process_count = 1 };
 
 	session_info_settle(&info, read);
 	assert_int_equal(info.total_value, 90000);
@@ -864,9 +798,7 @@ int main(void)
 		T(test_stacks_are_asked_for),
 		T(test_refusals),
 		T(test_already_running),
-		T(test_idempotency),
-		T(test_repeated_meanwhile),
-		T(test_a_slow_beginning),
+		T(test_data_that_cannot_be_deleted),
 		T(test_limits),
 		T(test_lists),
 		T(test_baselines),

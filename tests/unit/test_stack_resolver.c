@@ -10,13 +10,24 @@
 #include "agent/base/hash.h"
 #include "agent/profile/function_sums.h"
 #include "agent/profile/package_name.h"
+#include "agent/profile/profile_fold.h"
 #include "agent/profile/stack_resolver.h"
-#include "agent/profile/window_matrix.h"
+#include "agent/profile/compare/window_matrix.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
 #include "tests/support/profile_text.h"
 
-enum { APP = 1, LIBC = 2, KERNEL = 3, JIT = 4, UNREADABLE = 5, GONE = 6 };
+enum {
+	APP = 1,
+	LIBC = 2,
+	KERNEL = 3,
+	JIT = 4,
+	UNREADABLE = 5,
+	GONE = 6,
+	PYTHON = 7,
+	LIBPYTHON = 8,
+	OTHER_SCRIPT = 9
+};
 
 #define AT(module, offset)   prof_frame_module(module, offset, 0)
 #define CALL(module, offset) prof_frame_module(module, offset, PROF_FRAME_RETURN)
@@ -32,6 +43,9 @@ static bool find_module(void *ctx, uint32_t module, struct stack_module *ret)
 		[JIT] = { 400, "", NULL, 0, FEED_MODULE_JIT },
 		[UNREADABLE] = { 500, "/tmp/a.out", NULL, 0, FEED_MODULE_UNREADABLE },
 		[GONE] = { 600, "/tmp/b.out", NULL, 0, FEED_MODULE_GONE },
+		[PYTHON] = { 700, "[python]", NULL, 0, FEED_MODULE_SCRIPT },
+		[LIBPYTHON] = { 800, "/lib/libpython3.so", NULL, 0, FEED_MODULE_ELF },
+		[OTHER_SCRIPT] = { 900, "[java]", NULL, 0, FEED_MODULE_SCRIPT },
 	};
 
 	if (module >= ARRAY_SIZE(table) || !table[module].kind)
@@ -51,26 +65,44 @@ static int find_names(void *ctx, uint64_t key, uint64_t offset, struct name_fram
 		struct name_frame frames[3];
 		int count;
 	} table[] = {
-		{ 100, 0x10, 0x20, { { "main", "", "main.c", { 3 }, 1, 0, NULL, false } }, 1 },
+		{ 100, 0x10, 0x20, { { "main", "", "main.c", { 3 }, 1, 0, 0, false, NULL, false } }, 1 },
 		{ 100,
 		  0x20,
 		  0x30,
-		  { { "inner", "", "a.h", { 7 }, 6, 0, NULL, false },
-		    { "middle", "", "a.h", { 17 }, 16, 0, NULL, false },
-		    { "outer", "", "main.c", { 27 }, 26, 0, NULL, false } },
+		  { { "inner", "", "a.h", { 7 }, 6, 0, 0, false, NULL, false },
+		    { "middle", "", "a.h", { 17 }, 16, 0, 0, false, NULL, false },
+		    { "outer", "", "main.c", { 27 }, 26, 0, 0, false, NULL, false } },
 		  3 },
 		{ 100,
 		  0x30,
 		  0x40,
-		  { { "example.com/x/y%2ez.(*T).M", "", "", { 0 }, 0, PROFILE_FRAME_GO, NULL, false } },
+		  { { "example.com/x/y%2ez.(*T).M", "", "", { 0 }, 0, PROFILE_FRAME_GO, 0, false, NULL, false } },
 		  1 },
 		/* As of 0x4f: the function begins at 0x40. */
 		{ 100, 0x4f, 0x50, { { .function = "", .package = "", .file = "", .from_start = 0xf } }, 1 },
 		{ 100, 0x44, 0x45, { { .function = "", .package = "", .file = "", .from_start = 4 } }, 1 },
 		{ 100, 0x40, 0x41, { { .function = "", .package = "", .file = "" } }, 1 },
-		/* Of a damaged file. */
+		/* A frame of a damaged file. */
+		/* Its name is not known yet. */
+		{ 100, 0x60, 0x61, { { .function = "" } }, -EAGAIN },
 		{ 100, 0x50, 0x51, { { .function = "", .package = "", .file = "", .from_start = 0x51 } }, 1 },
-		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", { 0 }, 0, 0, NULL, false } }, 1 },
+		{ 700, 1, 2, { { "f", "", "f.py", { 3 }, 1, 0, 0, false, NULL, false } }, 1 },
+		{ 700, 2, 3, { { "g", "", "f.py", { 7 }, 6, 0, 0, false, NULL, false } }, 1 },
+		{ 800,
+		  0x10,
+		  0x20,
+		  { { "add", "", "", { 0 }, 0, 0, 0, false, NULL, false },
+		    { "loop", "", "", { 0 }, 0, 0, 0, false, NULL, false } },
+		  2 },
+		{ 800, 0x20, 0x30, { { "call", "", "", { 0 }, 0, 0, 0, false, NULL, false } }, 1 },
+		{ 800,
+		  0x30,
+		  0x40,
+		  { { "swap", "", "", { 0 }, 0, 0, 0, false, NULL, false },
+		    { "sort", "", "", { 0 }, 0, 0, 0, false, NULL, false } },
+		  2 },
+		{ 900, 1, 2, { { "j", "", "J.java", { 3 }, 1, 0, 0, false, NULL, false } }, 1 },
+		{ 300, 0x10, 0x20, { { "do_syscall_64", "", "", { 0 }, 0, 0, 0, false, NULL, false } }, 1 },
 	};
 	struct asked *asked = ctx;
 	size_t i;
@@ -117,15 +149,20 @@ static void setup(struct fixture *f, size_t memo_max)
 	f->attrs = profile_builder_attrs(f->b, &(struct profile_attrs){ 0 }, NULL);
 }
 
-static void add(struct fixture *f, const uint64_t *user, size_t user_count, const uint64_t *kernel,
-		size_t kernel_count)
+static void add_times(struct fixture *f, struct stack_frames user, struct stack_frames kernel,
+		      int64_t times)
 {
 	uint32_t node = 0;
 
-	assert_int_equal(stack_resolver_node(f->r, (struct stack_frames){ user, user_count },
-					     (struct stack_frames){ kernel, kernel_count }, &node),
-			 0);
-	profile_builder_sample(f->b, node, f->attrs, (int64_t[]){ 1, 1 });
+	assert_int_equal(stack_resolver_node(f->r, user, kernel, &node), 0);
+	profile_builder_sample(f->b, node, f->attrs, (int64_t[]){ times, times });
+}
+
+static void add(struct fixture *f, const uint64_t *user, size_t user_count, const uint64_t *kernel,
+		size_t kernel_count)
+{
+	add_times(f, (struct stack_frames){ user, user_count },
+		  (struct stack_frames){ kernel, kernel_count }, 1);
 }
 
 static struct profile *finish(struct fixture *f)
@@ -208,8 +245,13 @@ static const struct profile_frame *leaf(const struct profile *p)
 
 static void test_files_that_nobody_could_read(void **state)
 {
-	const uint64_t app[] = { AT(APP, 0x99) }, both[] = { AT(GONE, 1), CALL(UNREADABLE, 2), CALL(UNREADABLE, 5) };
-	const char *const notes[] = { "", "no names in files that were gone, or could not be read, when they were met: 2, /tmp/a.out" };
+	const uint64_t app[] = { AT(APP, 0x99) },
+		       both[] = { AT(GONE, 1), CALL(UNREADABLE, 2), CALL(UNREADABLE, 5) };
+	const char *const notes[] = {
+		"no symbols in /usr/bin/app (deleted): install its debug package (-dbgsym, "
+		"-debuginfo) or set collect.debuginfod_urls",
+		"no names in files that were gone, or could not be read, when they were met: 2, /tmp/a.out"
+	};
 
 	for (unsigned i = 0; i < 2; i++) {
 		cleanup(profile) struct profile *p = NULL;
@@ -220,9 +262,22 @@ static void test_files_that_nobody_could_read(void **state)
 		if (i)
 			add(&f, both, ARRAY_SIZE(both), NULL, 0);
 		p = finish(&f);
-		assert_int_equal(p->quality.note_count, i);
-		assert_string_equal(p->quality.notes[0], notes[i]);
+		assert_int_equal(p->quality.note_count, i + 1);
+		assert_string_equal(p->quality.notes[i], notes[i]);
 	}
+}
+
+/* Nobody is told to install names that may come by themselves. */
+static void test_files_whose_names_come_later(void **state)
+{
+	cleanup(profile) struct profile *p = NULL;
+	struct fixture f;
+
+	setup(&f, 0);
+	add(&f, (uint64_t[]){ AT(APP, 0x60), AT(APP, 0x99) }, 2, NULL, 0);
+	p = finish(&f);
+	assert_int_equal(p->frames[p->nodes[p->node_count - 1].frame].kind, PROFILE_FRAME_UNKNOWN);
+	assert_int_equal(p->quality.note_count, 0);
 }
 
 static void test_frame_facts(void **state)
@@ -247,8 +302,9 @@ static void test_frame_facts(void **state)
 static void test_functions_without_a_name_are_one_each(void **state)
 {
 	const uint64_t offsets[] = { 0x40, 0x44, 0x4f, 0x50, 0x99 };
-	static const char *const rows[] = { "[unknown] app+0x40", "[unknown] app+0x40", "[unknown] app+0x40",
-					    "[unknown] app+0x50", "[unknown] app+0x99" };
+	static const char *const rows[] = { "[unknown] app+0x40", "[unknown] app+0x40",
+					    "[unknown] app+0x40", "[unknown] app+0x50",
+					    "[unknown] app+0x99" };
 	cleanup(profile) struct profile *p = NULL;
 	cleanup(window_matrix) struct window_matrix *m = NULL;
 	struct fixture f;
@@ -262,13 +318,13 @@ static void test_functions_without_a_name_are_one_each(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(offsets); i++) {
 		const struct profile_frame *frame = &p->frames[p->nodes[i + 1].frame];
 
-		/* Where in it the sample was stays known. */
+		/* The sample's place inside the function stays known. */
 		assert_int_equal(frame->offset, offsets[i]);
 		assert_int_equal(frame->kind, PROFILE_FRAME_UNKNOWN);
 		assert_int_equal(frame->flags, i < 3 ? PROFILE_FRAME_NAMELESS : 0);
 		assert_string_equal(profile_string(p, p->functions[frame->function].name), rows[i]);
 	}
-	/* What two sides of a comparison are joined by. */
+	/* A comparison joins its two sides by these names. */
 	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
 	assert_int_equal(m->function_count, 2);
 	assert_string_equal(window_text(m, m->functions[0].name), "[unknown] app+0x40");
@@ -353,7 +409,7 @@ static void test_prefetch(void **state)
 	assert_int_equal(f.asked.prefetches, 2);
 	assert_int_equal(f.asked.offsets, 3);
 	add(&f, words, 1, NULL, 0);
-	/* What the memo holds is not asked for again. */
+	/* Words that the memo holds are not asked for again. */
 	assert_int_equal(stack_resolver_prefetch(f.r, words, 1), 0);
 	assert_int_equal(f.asked.prefetches, 2);
 	p = finish(&f);
@@ -396,7 +452,8 @@ static void test_go_packages(void **state)
 #define TREE_STACKS 1000u
 #define TREES	    4u
 
-#define WORDS	    14u
+#define WORDS	    19u
+#define PYTHON_WORDS 5u /* the last of them, in user stacks alone */
 #define KERNEL_AT    8u /* and the next */
 #define TRUNCATED_AT 12u
 
@@ -408,6 +465,8 @@ static void make_words(void)
 		AT(APP, 0x11),	  CALL(APP, 0x13),  AT(APP, 0x25), CALL(APP, 0x26), AT(APP, 0x31),
 		AT(APP, 0x90),	  AT(LIBC, 0x500),  AT(LIBC, 0x501), AT(KERNEL, 0x11), AT(KERNEL, 0x99),
 		AT(JIT, 0x700), AT(9, 0x10), TRUNCATED, prof_frame_address(PROF_FRAME_ADDRESS, 0x7777, 0),
+		AT(PYTHON, 1),	  AT(PYTHON, 2),    AT(LIBPYTHON, 0x11), CALL(LIBPYTHON, 0x24),
+		AT(LIBPYTHON, 0x31),
 	};
 
 	memcpy(words, all, sizeof(words));
@@ -433,13 +492,14 @@ static int by_user(const void *a, const void *b)
 	return x->user < y->user ? -1 : x->user > y->user;
 }
 
-/* Of the kernel's words in half of the nodes of a tree that keeps them apart, of the others in the other half. */
+/* A random word. If @apart, half of the tree's nodes have only words of user space and the other
+ * half only words of the kernel. */
 static uint32_t draw_word(bool apart, uint32_t node)
 {
 	uint32_t other = draw(WORDS - 2);
 
 	if (!apart)
-		return draw(WORDS);
+		return draw(WORDS - PYTHON_WORDS);
 	return node < TREE_NODES / 2 ? other + 2 * (other >= KERNEL_AT) : KERNEL_AT + other % 2;
 }
 
@@ -461,8 +521,10 @@ static void make_tree(struct random_tree *t, bool apart)
 	for (uint32_t i = 0; i < TREE_STACKS; i++) {
 		uint32_t samples = draw(20);
 
-		t->stacks[i] = (struct stack_sum){ draw(TREE_NODES - half), draw(3) ? 0 : half + draw(TREE_NODES - half),
-						   (int64_t)draw(1000) * samples, samples * 1024ull };
+		t->stacks[i] =
+			(struct stack_sum){ draw(TREE_NODES - half),
+					    draw(3) ? 0 : half + draw(TREE_NODES - half),
+					    (int64_t)draw(1000) * samples, samples * 1024ull };
 		t->stacks[i].user += !t->stacks[i].user && !t->stacks[i].kernel;
 	}
 	qsort(t->stacks, TREE_STACKS, sizeof(*t->stacks), by_user);
@@ -498,15 +560,18 @@ static void add_marker(struct fixture *f, const char *name)
 	struct profile_frame frame = { .kind = PROFILE_FRAME_MARKER,
 				       .function = profile_builder_function(f->b, &function) };
 
-	profile_builder_sample(f->b, profile_builder_node(f->b, 0, profile_builder_frame(f->b, &frame)), f->attrs,
-			       (int64_t[]){ 3, 5000 });
+	profile_builder_sample(f->b,
+			       profile_builder_node(f->b, 0, profile_builder_frame(f->b, &frame)),
+			       f->attrs, (int64_t[]){ 3, 5000 });
 }
 
-static void assert_same_rows(const struct profile *a, const struct profile_function_row *x, const struct profile *b,
-			     const struct profile_function_row *y, size_t count)
+static void assert_same_rows(const struct profile *a, const struct profile_function_row *x,
+			     const struct profile *b, const struct profile_function_row *y,
+			     size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		const struct profile_function *f = &a->functions[x[i].function], *g = &b->functions[y[i].function];
+		const struct profile_function *f = &a->functions[x[i].function],
+					      *g = &b->functions[y[i].function];
 
 		assert_string_equal(profile_string(a, f->name), profile_string(b, g->name));
 		assert_string_equal(profile_string(a, f->package), profile_string(b, g->package));
@@ -517,13 +582,65 @@ static void assert_same_rows(const struct profile *a, const struct profile_funct
 	}
 }
 
+/* The interpreter's own frames inside of Python functions. */
+static void test_interpreters_frames_are_folded(void **state)
+{
+	const uint64_t f_ = AT(PYTHON, 1), g = AT(PYTHON, 2), unnamed = AT(PYTHON, 3);
+	const uint64_t loop = CALL(LIBPYTHON, 0x14), call = CALL(LIBPYTHON, 0x24);
+	const uint64_t sort = AT(LIBPYTHON, 0x31), libc = AT(LIBC, 0x500), main = AT(APP, 0x11);
+	const uint64_t kernel = AT(KERNEL, 0x11), java = AT(OTHER_SCRIPT, 1);
+	const struct {
+		uint64_t user[12]; /* leaf first */
+		size_t count;
+		bool has_kernel;
+	} stacks[] = {
+		{ { loop, g, f_, call, main }, 5, false }, /* one C frame of the loop for two */
+		{ { loop, g, call, loop, f_, call, main }, 7, false },
+		{ { loop, g, call, sort, call, loop, f_, main }, 8, false }, /* sort calls g */
+		{ { sort, call, loop, f_, main }, 5, false },	/* its own time */
+		{ { sort, call, loop, f_, main }, 5, true },	/* and the kernel's for it */
+		{ { libc, sort, loop, f_, main }, 5, false },	/* a library's */
+		{ { loop, g, libc, call, loop, f_, main }, 7, false },
+		{ { call, loop, main }, 3, false }, /* no Python function so far */
+		{ { loop, unnamed, main }, 3, false },
+		{ { sort, call, java, main }, 4, false }, /* another language's rule is its own */
+		{ { loop, f_, TRUNCATED }, 3, false },
+	};
+	cleanup(profile) struct profile *raw = NULL, *folded = NULL, *again = NULL;
+	cleanup_free char *text = NULL;
+	struct fixture f;
+
+	(void)state;
+	setup(&f, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(stacks); i++)
+		add_times(&f, (struct stack_frames){ stacks[i].user, stacks[i].count },
+			  (struct stack_frames){ &kernel, stacks[i].has_kernel }, (int64_t)1 << i);
+	raw = finish(&f);
+	assert_int_equal(profile_fold(raw, &folded), 0);
+	text = profile_to_text(folded);
+	assert_string_equal(text, "[truncated];f 1024\n"
+				  "main;[python] 256\n"
+				  "main;call;f;g 3\n"
+				  "main;f;[unknown] libc.so.6+0x500 32\n"
+				  "main;f;[unknown] libc.so.6+0x500;g 64\n"
+				  "main;f;g 4\n"
+				  "main;f;sort;swap 8\n"
+				  "main;f;sort;swap;do_syscall_64 16\n"
+				  "main;j;call;sort;swap 512\n"
+				  "main;loop;add;call 128\n");
+	for (unsigned k = 0; k < 2; k++)
+		assert_int_equal(folded->totals[k], raw->totals[k]);
+	/* A profile that was folded can be folded again. */
+	assert_int_equal(profile_fold(folded, &again), 0);
+}
+
 /* Trees that are gone through once say of each function what one profile of all stacks says. */
 static void test_sums_by_function(void **state)
 {
 	static struct random_tree trees[TREES];
 	const struct profile_meta meta = { .type = PROFILE_CPU };
 	cleanup_free struct profile_function_row *rows = NULL, *expected = NULL;
-	cleanup(profile) struct profile *p = NULL, *whole = NULL;
+	cleanup(profile) struct profile *p = NULL, *raw = NULL, *whole = NULL;
 	struct function_sums *sums;
 	struct fixture f;
 	size_t count = 0, expected_count = 0;
@@ -544,8 +661,12 @@ static void test_sums_by_function(void **state)
 	add_marker(&f, "[unknown]");
 	assert_int_equal(function_sums_add_marker(sums, "[unknown]", 5000, 3 * 1024), 0);
 	assert_int_equal(function_sums_finish(sums, &p, &rows, &count), 0);
-	whole = finish(&f);
-	assert_int_equal(profile_top_functions(whole, profile_value_index(whole), &expected, &expected_count), 0);
+	raw = finish(&f);
+	assert_int_equal(profile_fold(raw, &whole), 0);
+	assert_int_not_equal(whole->node_count, raw->node_count);
+	assert_int_equal(profile_top_functions(whole, profile_value_index(whole), &expected,
+					       &expected_count),
+			 0);
 	assert_int_equal(count, expected_count);
 	assert_same_rows(p, rows, whole, expected, count);
 	assert_int_equal(p->totals[0], whole->totals[0]);
@@ -574,6 +695,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stacks),
 		cmocka_unit_test(test_files_that_nobody_could_read),
+		cmocka_unit_test(test_files_whose_names_come_later),
 		cmocka_unit_test(test_frame_facts),
 		cmocka_unit_test(test_functions_without_a_name_are_one_each),
 		cmocka_unit_test(test_kinds_and_packages),
@@ -581,6 +703,7 @@ int main(void)
 		cmocka_unit_test(test_memo_bound),
 		cmocka_unit_test(test_prefetch),
 		cmocka_unit_test(test_go_packages),
+		cmocka_unit_test(test_interpreters_frames_are_folded),
 		cmocka_unit_test(test_sums_by_function),
 		cmocka_unit_test(test_sums_refuse),
 	};

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "agent/collect/stack_table.h"
+#include "agent/collect/stacks/stack_table.h"
 
 /* A process that has one module mapped at 0x1000000 (id set by the test), and keys by module id. */
 struct world {
@@ -118,8 +118,11 @@ static void addresses_belong_to_one_process(void **state)
 /* A process that executes another program keeps its number, by which BPF tells addresses apart. */
 static void addresses_are_resolved_for_each_life(void **state)
 {
-	cleanup(stack_table) struct stack_table *table = stack_table_create(STACK_TABLE_BYTES_MAX, NULL, NULL);
-	struct world before = { .module = 3, .keys = { [3] = 0xaaa, [4] = 0xbbb, [5] = 0xccc }, .mapped = true };
+	cleanup(stack_table) struct stack_table *table =
+		stack_table_create(STACK_TABLE_BYTES_MAX, NULL, NULL);
+	struct world before = { .module = 3,
+				.keys = { [3] = 0xaaa, [4] = 0xbbb, [5] = 0xccc },
+				.mapped = true };
 	struct world after = before;
 	const uint64_t frames[] = { prof_frame_address(PROF_FRAME_ADDRESS, 0x1000040, 0),
 				    prof_frame_module(5, 0x80, PROF_FRAME_RETURN) };
@@ -218,7 +221,8 @@ static void memory_is_bounded_and_what_is_used_stays(void **state)
 	}
 }
 
-/* Young programs are known by addresses, older ones by modules: two of BPF's hashes are one stack. */
+/* Young programs are known by addresses, older ones by modules: two of BPF's hashes are one stack.
+ */
 static void what_is_asked_for_is_found_when_its_like_is_gone(void **state)
 {
 	cleanup(stack_table) struct stack_table *table = stack_table_create(8192, NULL, NULL);
@@ -250,13 +254,13 @@ static void what_is_asked_for_is_found_when_its_like_is_gone(void **state)
 static void hostile_counts_are_refused(void **state)
 {
 	cleanup(stack_table) struct stack_table *table = stack_table_create(1 << 20, NULL, NULL);
-	static uint64_t frames[FEED_FRAMES_MAX + 1];
+	static uint64_t frames[STACK_WORDS_MAX + 1];
 
 	assert_int_equal(stack_table_put(table, 1, frames, 0, 0), -EPROTO);
-	assert_int_equal(stack_table_put(table, 1, frames, FEED_FRAMES_MAX + 1, 0), -EPROTO);
-	assert_int_equal(stack_table_put(table, 1, frames, FEED_FRAMES_MAX, 0), 0);
+	assert_int_equal(stack_table_put(table, 1, frames, STACK_WORDS_MAX + 1, 0), -EPROTO);
+	assert_int_equal(stack_table_put(table, 1, frames, STACK_WORDS_MAX, 0), 0);
 	assert_int_equal(stack_table_put(table, 1, frames, 1, 0), 0);
-	assert_int_equal(stack_table_find(table, 1)->frame_count, FEED_FRAMES_MAX);
+	assert_int_equal(stack_table_find(table, 1)->frame_count, STACK_WORDS_MAX);
 }
 
 int main(void)

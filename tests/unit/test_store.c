@@ -145,7 +145,8 @@ static void append(struct store_fixture *f, const char *id, const char *text, ui
 		fail_msg("%s", err.text);
 }
 
-static void read_all(struct store_fixture *f, const char *id, const char *expect, unsigned expect_damaged)
+static void read_all(struct store_fixture *f, const char *id, const char *expect,
+		     unsigned expect_damaged)
 {
 	struct seen seen = { 0 };
 	unsigned damaged = 99;
@@ -378,7 +379,8 @@ static void test_crc32c(void **state)
 	assert_int_equal(crc32c(crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+#define test(name)                                                                                 \
+	cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
 
 int main(void)
 {

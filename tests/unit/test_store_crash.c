@@ -22,7 +22,8 @@
 struct ack {
 	uint32_t record; /* last number put */
 	uint32_t chunk;	 /* last number appended */
-	uint32_t sample; /* last number recorded in the history, one each; every tenth time they are rolled up */
+	uint32_t sample; /* last number recorded in the history, one each; every tenth time they are
+			    rolled up */
 };
 
 static const struct store_day day = { .day = 20778, .retention_days = 7 };
@@ -143,7 +144,8 @@ static struct ack verify(const char *dir, struct ack acked)
 	return found;
 }
 
-/* A life of the writer that goes on from @last and is killed after @ns, counted from its first step if it is to be
+/* A life of the writer that goes on from @last and is killed after @ns, counted from its first step
+ * if it is to be
  * @writing; what is there then. */
 static struct ack live_and_die(const char *dir, struct ack last, bool writing, uint64_t ns)
 {
@@ -202,12 +204,18 @@ static void test_kill_nine(void **state)
 	kill_often(KILLS);
 }
 
-/* What is on its way to a server when its sender is killed arrives or does not, and comes again. */
+/* The sender is killed while data is on its way to the server. Each operation arrives or does not,
+ * and is sent again. */
 static void test_kill_nine_sender(void **state)
 {
-	url = clickhouse_fresh_url();
-	kill_often(SERVER_KILLS);
-	url = NULL;
+	static const enum clickhouse_engine engines[] = { CLICKHOUSE_DEBIANS, CLICKHOUSE_CURRENT };
+
+	for (size_t i = 0; i < ARRAY_SIZE(engines); i++) {
+		clickhouse_use(engines[i]);
+		url = clickhouse_fresh_url();
+		kill_often(SERVER_KILLS);
+		url = NULL;
+	}
 }
 
 /* Each at another moment of the first milliseconds, in which the files are made. */
@@ -227,8 +235,9 @@ static void test_kill_while_files_are_made(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine), cmocka_unit_test(test_kill_while_files_are_made),
-					   cmocka_unit_test(test_kill_nine_sender) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_kill_nine),
+					    cmocka_unit_test(test_kill_while_files_are_made),
+					    cmocka_unit_test(test_kill_nine_sender) };
 
 	return cmocka_run_group_tests_name("store_crash", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A day file with bits flipped: what is read is right or missing, never wrong, and the rest of the day is still
- * there. */
+/* A day file with bits flipped: what is read is right or missing, never wrong, and the rest of the
+ * day is still there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -55,7 +55,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* What is stored for a number can be told from the number: bytes that zstd does not shrink. */
+/* Makes the data stored for @number, which the number alone determines. zstd cannot shrink it. */
 static void fill(uint64_t number, uint8_t data[BYTES])
 {
 	for (size_t i = 0; i < BYTES; i++)
@@ -87,7 +87,8 @@ static void write_minutes(struct fixture *f, unsigned hour, const struct store_c
 			.data = data[i], .len = BYTES
 		};
 	}
-	if (store_history_append(f->on.store, &day, chunk, 1, windows, PER_HOUR * SERVICES, 1, hour, &err) < 0)
+	if (store_history_append(f->on.store, &day, chunk, 1, windows, PER_HOUR * SERVICES, 1, hour,
+				 &err) < 0)
 		fail_msg("%s", err.text);
 }
 
@@ -139,7 +140,8 @@ static void fill_day(struct fixture *f, bool rolled_up)
 	store_history_seal(f->on.store, &day);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 struct seen {
 	unsigned windows[HOURS];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every storage call fails in turn, by itself, with all that follow, or with all that read after it, once with "no space
- * left" (which no reading call does), once with "input/output error", also while the store is opened again: what was
- * acknowledged is there afterwards, whole, and the store works as soon as the disk does. SQLite's calls fail in a VFS around
- * its own, the others by the linker's --wrap (Makefile). */
+/* Every storage call fails in turn, by itself, with all that follow, or with all that read after
+ * it, once with "no space left" (which no reading call does), once with "input/output error", also
+ * while the store is opened again: what was acknowledged is there afterwards, whole, and the store
+ * works as soon as the disk does. SQLite's calls fail in a VFS around its own, the others by the
+ * linker's --wrap (Makefile). */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,7 +23,8 @@
 #define DAY   20778u
 #define STEPS 12u
 
-/* ---- faults ------------------------------------------------------------------------------------ */
+/* ---- faults ------------------------------------------------------------------------------------
+ */
 
 static unsigned calls;	  /* so far in this run */
 static unsigned fail_at; /* number of the call that fails, 0 = none */
@@ -35,7 +37,8 @@ static bool fails(bool reads)
 	if (!armed)
 		return false;
 	calls++;
-	return fail_at && calls >= fail_at && (calls == fail_at || extent != ONE) && (reads || extent != READS_AFTER);
+	return fail_at && calls >= fail_at && (calls == fail_at || extent != ONE) &&
+	       (reads || extent != READS_AFTER);
 }
 
 static int sqlite_fault(int kind)
@@ -91,7 +94,7 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
 	return __real_openat(dir, path, flags, mode);
 }
 
-/* ---- the VFS ------------------------------------------------------------------------------------- */
+/* ---- the VFS --------------------------------------------------------------------------------- */
 
 struct faulty_file {
 	sqlite3_file base;
@@ -231,7 +234,7 @@ static void make_disk_faulty(void)
 	assert_int_equal(sqlite3_vfs_register(&faulty, 1), SQLITE_OK);
 }
 
-/* ---- the work ------------------------------------------------------------------------------------ */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 static const struct store_day day = { .day = DAY, .retention_days = 7 };
 
@@ -321,7 +324,7 @@ static bool is_there(struct store *store, unsigned number)
 	case 1:
 		return store_session_read(store, id, count_chunk, &chunks, &damaged, &err) == 0 &&
 		       damaged == 0 && chunks >= (number == 1 ? appended : 1) &&
-		       /* What was refused is taken back, if the disk lets it. */
+		       /* The store removes a refused chunk, if the disk lets it. */
 		       (extent == ALL_AFTER || chunks <= (number == 1 ? appended : 1));
 	default:
 		return store_history_windows(store, &day, &all, count_one, found, &damaged, &err) == 0 &&
@@ -417,7 +420,7 @@ static void test_no_space(void **state)
 		every_call(ENOSPC);
 }
 
-/* What cannot be read is no damage, and no session that ends there. */
+/* A read error is reported neither as damage nor as the end of the session. */
 static void test_reading_a_session(void **state)
 {
 	char dir[] = "/tmp/profd-faults-XXXXXX";

@@ -126,13 +126,16 @@ static int see_span(void *ctx, const struct store_span *span)
 	return 0;
 }
 
-static void check_spans(struct store_fixture *f, struct store_window_query query, const char *expect)
+static void check_spans(struct store_fixture *f, struct store_window_query query,
+			const char *expect)
 {
 	cleanup_buf struct buf seen = { 0 };
 	struct err err = { 0 };
 
 	buf_add_str(&seen, "");
-	assert_int_equal(store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err), 0);
+	assert_int_equal(
+		store_history_spans(f->store, &week, &query, 10 * MINUTE, see_span, &seen, &err),
+		0);
 	buf_add_char(&seen, '\0');
 	assert_string_equal(seen.data, expect);
 }
@@ -156,14 +159,17 @@ static void test_spans(void **state)
 	check_spans(f, all, "web@0:3-9 n=3 v=30 db@10:10-10 n=1 v=10 web@10:10-11 n=4 v=40 ");
 	check_spans(f, (struct store_window_query){ .service = "db" }, "db@10:10-10 n=1 v=10 ");
 	check_spans(f, (struct store_window_query){ .type = "offcpu" }, "");
-	check_spans(f, (struct store_window_query){ .tenant = "a", .to_ns = START + MINUTE }, "web@0:3-9 n=3 v=30 ");
+	check_spans(f, (struct store_window_query){ .tenant = "a", .to_ns = START + MINUTE },
+		    "web@0:3-9 n=3 v=30 ");
 	check_spans(f, (struct store_window_query){ .tenant = "a", .from_ns = START + MINUTE },
 		    "web@10:10-11 n=4 v=40 ");
-	/* What is known of a file is forgotten when it is written to, and when it goes. */
+	/* The cached facts about a file are dropped when the file is written to or removed. */
 	append(f, &late, 1, 2);
 	check_spans(f, own, "web@0:3-9 n=3 v=30 web@10:10-15 n=8 v=80 ");
 	assert_int_equal(store_history_drop(f->store, &week, &err), 0);
-	assert_int_equal(store_history_spans(f->store, &week, &own, 10 * MINUTE, see_span, NULL, &err), -ENOENT);
+	assert_int_equal(
+		store_history_spans(f->store, &week, &own, 10 * MINUTE, see_span, NULL, &err),
+		-ENOENT);
 }
 
 static int see_shared(void *ctx, const struct store_window *window)
@@ -175,7 +181,8 @@ static int see_shared(void *ctx, const struct store_window *window)
 	return 0;
 }
 
-/* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept. */
+/* An hour takes the place of its minutes, and the dictionary that of the pieces that are not kept.
+ */
 static void test_hours(void **state)
 {
 	struct store_fixture *f = *state;
@@ -185,7 +192,8 @@ static void test_hours(void **state)
 	const struct store_minute parts[] = { { 0, 60000, 1, 0, 10 }, { 59, 8000, 2, 1, 21 } };
 	const struct store_chunk dictionary = { STORE_CHUNK_STACKS, "dict", 4 };
 	struct store_window hour = window_of("web", ",a:19,", 0, true, "hour");
-	struct store_window_query query = { .tenant = "a" }, with_data = { .tenant = "a", .with_data = true };
+	struct store_window_query query = { .tenant = "a" },
+				  with_data = { .tenant = "a", .with_data = true };
 	cleanup_buf struct buf seen = { 0 };
 	struct err err = { 0 };
 	int chunks = 0;
@@ -194,23 +202,34 @@ static void test_hours(void **state)
 	append(f, minutes, 0, 2);
 	hour.minutes = parts;
 	hour.minute_count = 2;
-	assert_int_equal(store_history_roll(f->store, &week, START, 1, &dictionary, NULL, &hour, 1, &err), 0);
+	assert_int_equal(
+		store_history_roll(f->store, &week, START, 1, &dictionary, NULL, &hour, 1, &err),
+		0);
 	check(f, (struct store_window_query){ .tenant = "a" }, "web@0=hour web@60=y ");
-	check(f, (struct store_window_query){ .from_ns = START + 59 * MINUTE, .to_ns = START + 60 * MINUTE },
+	check(f,
+	      (struct store_window_query){ .from_ns = START + 59 * MINUTE,
+					   .to_ns = START + 60 * MINUTE },
 	      "web@0=hour ");
 	assert_int_equal(store_history_dictionary(f->store, &week, count_chunk, &chunks, NULL, &err), 0);
 	assert_int_equal(chunks, 2);
 	check_spans(f, query, "web@0:0-0 n=1 v=10 web@50:59-59 n=2 v=21 web@60:60-60 n=1 v=10 ");
-	/* What its series' hours share comes with all of them, and stays when an hour brings none. */
-	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "" }, NULL, &err), 0);
+	/* The data that the hours of a series share comes with each hour. It stays when a new hour
+	 * brings none. */
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared,
+					       (char[]){ "" }, NULL, &err),
+			 0);
 	hour.shared = "shared";
 	hour.shared_len = 6;
 	assert_int_equal(store_history_roll(f->store, &week, START, 1, NULL, NULL, &hour, 1, &err), 0);
-	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "shared" }, NULL, &err), 0);
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared,
+					       (char[]){ "shared" }, NULL, &err),
+			 0);
 	hour.shared = NULL;
 	hour.shared_len = 0;
 	assert_int_equal(store_history_roll(f->store, &week, START, 1, NULL, NULL, &hour, 1, &err), 0);
-	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared, (char[]){ "shared" }, NULL, &err), 0);
+	assert_int_equal(store_history_windows(f->store, &week, &with_data, see_shared,
+					       (char[]){ "shared" }, NULL, &err),
+			 0);
 }
 
 static int see_day(void *ctx, const struct store_day *day, uint64_t bytes)
@@ -300,7 +319,7 @@ static void *read_days(void *arg)
 	return NULL;
 }
 
-/* Who reads a day that is just being made finds nothing yet, and no damage. */
+/* A reader of a day that is just being created finds nothing yet, and no damage. */
 static void test_days_being_made(void **state)
 {
 	struct store_fixture *f = *state;
@@ -349,7 +368,8 @@ static void test_packed_damage(void **state)
 	free(packed);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
+#define test(name)                                                                                 \
+	cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
 
 int main(void)
 {

@@ -34,7 +34,8 @@ static const char source_s[] =
 	".section .text.other,\"ax\",@progbits\n.p2align 8\n nop\n"
 	".section .note.GNU-stack,\"\",@progbits\n";
 
-/* A library that exports some of its functions; the assembler's have no size, and one of them no call frame information. */
+/* A library that exports some of its functions; the assembler's have no size, and one of them no
+ * call frame information. */
 static const char library_c[] =
 	"#define F __attribute__((noinline, noclone))\n"
 	"static volatile int sink;\n"
@@ -233,9 +234,10 @@ static void test_plt(void **state)
 	}
 }
 
-/* What the stripped library says of every byte of a function of the whole one: its name where it is exported, else where
- * it begins; never another's. */
-static void check_function(const struct symbol_index *index, const char *name, uint64_t fo, uint64_t size)
+/* Checks each byte of one function in the index of the stripped library. An exported function has
+ * its name; any other has its start address only, never the name of another function. */
+static void check_function(const struct symbol_index *index, const char *name, uint64_t fo,
+			   uint64_t size)
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	bool is_shown = !strncmp(name, "shown_", 6);
@@ -250,7 +252,8 @@ static void check_function(const struct symbol_index *index, const char *name, u
 
 static void test_functions_without_a_name(void **state)
 {
-	static const char *const flags[] = { "", "-fcf-protection", "-Wl,-z,separate-code", "-fuse-ld=lld" };
+	static const char *const flags[] = { "", "-fcf-protection", "-Wl,-z,separate-code",
+					     "-fuse-ld=lld" };
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 
 	fixture_write("library.c", library_c);
@@ -262,8 +265,10 @@ static void test_functions_without_a_name(void **state)
 		struct symbol_index *index;
 		uint64_t bare, framed;
 
-		if (!fixture_run("gcc -O2 -fomit-frame-pointer -shared -fPIC %s -o library library.c library_s.s && "
-				 "strip --strip-all -o library.stripped library", flags[i])) {
+		if (!fixture_run(
+			    "gcc -O2 -fomit-frame-pointer -shared -fPIC %s -o library library.c library_s.s && "
+			    "strip --strip-all -o library.stripped library",
+			    flags[i])) {
 			print_message("cannot link with %s\n", flags[i]);
 			continue;
 		}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The whole process, over its real channels, with real files and with files and messages that lie. */
+/* The whole process, over its real channels, with real files and with files and messages that lie.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +38,7 @@
 #define HWM_MAX_KB (600u << 10)
 #endif
 
-/* ---- tests --------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void check_table(struct symbolizer_host *f, const struct control_indexed *answer)
 {
@@ -64,17 +65,20 @@ static void test_index(void **state)
 	assert_int_equal(answer.build_id_len, 20);
 	assert_int_not_equal(answer.key, 0);
 	assert_true(answer.row_count > 10000);
-	assert_int_equal(answer.flags & (INDEXED_ROWS | INDEXED_FP | INDEXED_GO | INDEXED_DEBUG), INDEXED_ROWS);
+	assert_int_equal(answer.flags & (INDEXED_ROWS | INDEXED_FP | INDEXED_GO | INDEXED_DEBUG),
+			 INDEXED_ROWS);
 	assert_int_equal(answer.runtime, 0);
 	check_table(&f, &answer);
 	answer = host_index(&f, 8, "plain");
 	assert_int_equal(answer.status, 0);
-	assert_int_equal(answer.flags & (INDEXED_SYMBOLS | INDEXED_DEBUG), INDEXED_SYMBOLS | INDEXED_DEBUG);
+	assert_int_equal(answer.flags & (INDEXED_SYMBOLS | INDEXED_DEBUG),
+			 INDEXED_SYMBOLS | INDEXED_DEBUG);
 	check_table(&f, &answer);
 	host_stop(&f);
 }
 
-/* Builds with frame pointers, small as they are, and others; one with a signal's return is none, whatever else it has. */
+/* Builds with frame pointers, small as they are, and others; one with a signal's return is none,
+ * whatever else it has. */
 static void test_frame_pointers(void **state)
 {
 	static const struct {
@@ -89,9 +93,12 @@ static void test_frame_pointers(void **state)
 	static struct symbolizer_host f;
 
 	fixture_write("many.c", "#include <stdio.h>\n#include <stdlib.h>\n"
-				"__attribute__((noinline)) int low(int n) { return n < 2 ? puts(\"x\") : low(n - 1) + low(n - 2); }\n"
-				"__attribute__((noinline)) int high(int n) { return n < 1 ? atoi(\"1\") : low(n) * high(n - 1); }\n"
-				"int main(int argc, char **argv) { return argc > 9 ? high(argc) + puts(argv[0]) : low(argc); }\n");
+				"__attribute__((noinline)) int low(int n) { return n < 2 ? "
+				"puts(\"x\") : low(n - 1) + low(n - 2); }\n"
+				"__attribute__((noinline)) int high(int n) { return n < 1 ? "
+				"atoi(\"1\") : low(n) * high(n - 1); }\n"
+				"int main(int argc, char **argv) { return argc > 9 ? high(argc) + "
+				"puts(argv[0]) : low(argc); }\n");
 	host_start(&f, NULL);
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct control_indexed answer;
@@ -211,7 +218,8 @@ static void test_debug_file(void **state)
 	host_stop(&f);
 }
 
-/* What the debug information names itself is asked for by the builder, also after nobody answered once. */
+/* The builder asks for split files that the debug information names, also after nobody answered
+ * once. */
 static void test_split_files(void **state)
 {
 	static struct symbolizer_host f;
@@ -253,12 +261,14 @@ static void test_split_files(void **state)
 }
 
 /* Is a question for a file of @kind, answered with @path. */
-static void expect_question(struct symbolizer_host *f, enum control_debug_kind kind, const char *path)
+static void expect_question(struct symbolizer_host *f, enum control_debug_kind kind,
+			    const char *path)
 {
 	assert_int_equal(host_answer_debug(f, path).kind, kind);
 }
 
-/* What debug information names may come later: it is looked for, and nothing is read again before it is there. */
+/* Split files may come later. The symbolizer asks for them again, and reads nothing anew before
+ * they are there. */
 static void test_split_files_later(void **state)
 {
 	static struct symbolizer_host f;
@@ -270,7 +280,8 @@ static void test_split_files_later(void **state)
 	assert_true(fixture_run("mv parts*.dwo parts-elsewhere.dwo"));
 	offset = host_offset("parts", "twice");
 	host_start(&f, "cache-parts");
-	for (int life = 0; life < 2; life++) { /* of the process; what is missing is found out again in each */
+	for (int life = 0; life < 2;
+	     life++) { /* of the process; what is missing is found out again in each */
 		answer = host_index(&f, 5, "parts");
 		expect_question(&f, DEBUG_PACKAGE, NULL);
 		expect_question(&f, DEBUG_SPLIT, NULL);
@@ -303,7 +314,7 @@ static void test_split_files_later(void **state)
 	host_stop(&f);
 }
 
-/* Of the stub that crtstuff.c brings along. */
+/* The file offset of the PLT stub that crtstuff.c brings along. */
 static uint64_t plt_offset(const char *path)
 {
 	cleanup_free char *at = fixture_output("objdump -d -j .plt.got %s | "
@@ -313,8 +324,8 @@ static uint64_t plt_offset(const char *path)
 	return fixture_offset(path, strtoull(at, NULL, 16));
 }
 
-/* A debug file that is installed later is used: it is asked for again while names of the module are, though
- * the file itself is closed by then. */
+/* A debug file that is installed later is used: it is asked for again while names of the module
+ * are, though the file itself is closed by then. */
 static void test_debug_file_later(void **state)
 {
 	static const char gofmt[] = "/usr/local/go/bin/gofmt";
@@ -356,14 +367,16 @@ static void test_debug_file_later(void **state)
 	names = host_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
 	assert_non_null(strstr(names.file, "late.c"));
-	/* What only the file itself says stays. */
+	/* Names that only the file itself has stay. */
 	names = host_names_once(&f, answer.key, stub);
 	assert_string_equal(names.function, "__cxa_finalize@plt");
 	host_stop(&f);
 }
 
-/* Names of @offset, asked for when the debug file is wanted again, which is @debug. Was an index written to "cache-poor"? */
-static bool is_built_again(struct symbolizer_host *f, uint64_t key, uint64_t offset, const char *debug)
+/* Names of @offset, asked for when the debug file is wanted again, which is @debug. Was an index
+ * written to "cache-poor"? */
+static bool is_built_again(struct symbolizer_host *f, uint64_t key, uint64_t offset,
+			   const char *debug)
 {
 	struct stat before, after;
 	char path[512];
@@ -375,7 +388,8 @@ static bool is_built_again(struct symbolizer_host *f, uint64_t key, uint64_t off
 	host_answer_debug(f, debug);
 	assert_string_equal(host_receive_names(f).function, "twice");
 	assert_int_equal(stat(path, &after), 0);
-	return before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec;
+	return before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+	       before.st_mtim.tv_nsec != after.st_mtim.tv_nsec;
 }
 
 /* A debug file that has no DWARF is read once, until it is another. */
@@ -468,9 +482,10 @@ static void test_bad_files(void **state)
 	host_compile("good", "-g");
 	fixture_write("text", "#!/bin/sh\nexec true\n");
 	fixture_write("empty", "");
-	assert_true(fixture_run("head -c 1000 good >cut-1000; head -c 100 good >cut-100; head -c 8000 good >cut; "
-				"head -c 64 good >head-only; "
-				"(head -c 5000 good; head -c 20000 /dev/urandom) >noise"));
+	assert_true(fixture_run(
+		"head -c 1000 good >cut-1000; head -c 100 good >cut-100; head -c 8000 good >cut; "
+		"head -c 64 good >head-only; "
+		"(head -c 5000 good; head -c 20000 /dev/urandom) >noise"));
 	write_sparse_elf("zeros", 200u << 20);
 	write_sparse_elf("huge", 5ull << 30);
 	host_start(&f, "cache-bad");
@@ -480,8 +495,10 @@ static void test_bad_files(void **state)
 	assert_int_equal(host_index(&f, 4, "/").status, -ENOEXEC);
 	assert_int_equal(pipe(pipe_fds), 0);
 	host_ask_index(&f, 5, pipe_fds[0]);
-	assert_int_equal(((const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED))->status,
-			 -ENOEXEC);
+	assert_int_equal(
+		((const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED))
+			->status,
+		-ENOEXEC);
 	(void)close(pipe_fds[1]);
 	(void)host_index(&f, 6, "cut-1000");
 	(void)host_index(&f, 7, "cut-100");
@@ -499,7 +516,8 @@ static void test_bad_messages(void **state)
 {
 	static struct symbolizer_host f;
 	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 1 }, .kind = 99 };
-	struct control_names names = { .head = { .kind = CONTROL_NAMES, .request = 1 }, .count = 1u << 31 };
+	struct control_names names = { .head = { .kind = CONTROL_NAMES, .request = 1 },
+				       .count = 1u << 31 };
 	struct control_debug debug = { .head = { .kind = CONTROL_DEBUG, .request = 12345 } };
 	struct control_peer peer = { .head = { .kind = CONTROL_PEER }, .role = 77 };
 	struct channel_head stray = { .kind = 4242 };
@@ -527,8 +545,10 @@ static void test_bad_messages(void **state)
 	/* One that is well-formed but of no kind gets its answer. */
 	index.head.request = 2;
 	host_send(f.collector, &index, sizeof(index), host_open_file("honest"));
-	assert_int_equal(((const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED))->status,
-			 -EINVAL);
+	assert_int_equal(
+		((const struct control_indexed *)host_receive(&f, f.collector, CONTROL_INDEXED))
+			->status,
+		-EINVAL);
 	assert_int_equal(host_index(&f, 3, "honest").status, 0);
 	host_stop(&f);
 }
@@ -569,8 +589,9 @@ static void test_cached_table(void **state)
 	check_table(&f, &again);
 	assert_memory_equal(&first, &again, sizeof(first));
 	host_stop(&f);
-	assert_true(fixture_run("for t in cache-table/*.t*; do dd if=/dev/zero of=$t bs=40 count=1 conv=notrunc; "
-				"done 2>/dev/null; chmod 700 cache-table"));
+	assert_true(fixture_run(
+		"for t in cache-table/*.t*; do dd if=/dev/zero of=$t bs=40 count=1 conv=notrunc; "
+		"done 2>/dev/null; chmod 700 cache-table"));
 	host_start(&f, "cache-table");
 	again = host_index(&f, 1, libc);
 	check_table(&f, &again);
@@ -639,7 +660,8 @@ static void test_kernel(void **state)
 
 static void write_kernel(int fd, const char *modules)
 {
-	static const char core[] = "ffffffff81000000 T _text\nffffffff81000100 T schedule\nffffffff81001000 D some_data\n";
+	static const char core[] =
+		"ffffffff81000000 T _text\nffffffff81000100 T schedule\nffffffff81001000 D some_data\n";
 
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(pwrite(fd, core, sizeof(core) - 1, 0), sizeof(core) - 1);
@@ -654,8 +676,8 @@ static void check_kernel(struct symbolizer_host *f, uint64_t key, uint64_t offse
 	assert_int_equal(names.changes, strchr(name, '[') != NULL);
 }
 
-/* Modules and BPF programs that are loaded after the first look have names; those that are gone keep theirs, unless another
- * has their place. */
+/* Modules and BPF programs that are loaded after the first look have names; those that are gone
+ * keep theirs, unless another has their place. */
 static void test_kernel_changes(void **state)
 {
 	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 1 },
@@ -676,9 +698,11 @@ static void test_kernel_changes(void **state)
 	check_kernel(&f, key, 0x3f000010, "first_read [first]");
 	check_kernel(&f, key, 0x3f101000, "bpf_prog_1_one [bpf]");
 	check_kernel(&f, key, 0x3f010000, "");
-	write_kernel(fd, "ffffffffc0000800 t second_read\t[second]\nffffffffc0010000 t third_read\t[third]\n"
-			 "ffffffffc0100000 t bpf_prog_1_one\t[bpf]\nffffffffc0101000 t bpf_prog_3_new\t[bpf]\n"
-			 "ffffffffc0110000 t bpf_prog_2_two\t[bpf]\n");
+	write_kernel(
+		fd,
+		"ffffffffc0000800 t second_read\t[second]\nffffffffc0010000 t third_read\t[third]\n"
+		"ffffffffc0100000 t bpf_prog_1_one\t[bpf]\nffffffffc0101000 t bpf_prog_3_new\t[bpf]\n"
+		"ffffffffc0110000 t bpf_prog_2_two\t[bpf]\n");
 	check_kernel(&f, key, 0x3f010000, ""); /* not read all the time */
 	(void)poll(NULL, 0, DEBUG_AGAIN_MS);
 	check_kernel(&f, key, 0x3f101000, "bpf_prog_3_new [bpf]");
@@ -690,7 +714,8 @@ static void test_kernel_changes(void **state)
 	host_stop(&f);
 }
 
-/* A file whose names nobody wants is read for its rows alone; whoever asks for them all the same waits for it. */
+/* A file whose names nobody wants is read for its rows alone; whoever asks for them all the same
+ * waits for it. */
 static void test_names_later(void **state)
 {
 	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 6 },
@@ -717,7 +742,7 @@ static void test_names_later(void **state)
 		names = host_names(&f, answer.key, host_offset("later", "twice"));
 	assert_string_equal(names.function, "twice");
 	host_stop(&f);
-	/* What is in the cache is there at once. */
+	/* Names in the cache are there at once. */
 	host_start(&f, "cache-later");
 	host_send(f.collector, &index, sizeof(index), fd);
 	(void)close(fd);
@@ -727,8 +752,8 @@ static void test_names_later(void **state)
 	host_stop(&f);
 }
 
-/* An index that is not there any more (damaged by a power loss, another version's, evicted) is built again, from the file,
- * which is asked for. */
+/* An index that is not there any more (damaged by a power loss, another version's, evicted) is
+ * built again, from the file, which is asked for. */
 static void test_lost_index(void **state)
 {
 	static struct symbolizer_host f;
@@ -743,12 +768,16 @@ static void test_lost_index(void **state)
 	names = host_names(&f, answer.key, offset);
 	assert_string_equal(names.function, "twice");
 	host_stop(&f);
-	assert_true(fixture_run("for s in cache-lost/*.s*; do dd if=/dev/zero of=$s bs=40 count=1 conv=notrunc; "
-				"done 2>/dev/null; chmod 700 cache-lost"));
+	assert_true(fixture_run(
+		"for s in cache-lost/*.s*; do dd if=/dev/zero of=$s bs=40 count=1 conv=notrunc; "
+		"done 2>/dev/null; chmod 700 cache-lost"));
 	host_start(&f, "cache-lost");
 	answer = host_index(&f, 8, "lost");
 	host_ask_names(&f, answer.key, offset);
-	assert_int_equal(((const struct channel_head *)host_receive(&f, f.collector, CONTROL_NAMES_WANT))->request, 8);
+	assert_int_equal(
+		((const struct channel_head *)host_receive(&f, f.collector, CONTROL_NAMES_WANT))
+			->request,
+		8);
 	assert_true(host_index(&f, 8, "lost").key == answer.key);
 	names = host_receive_names(&f);
 	if (!names.frames) /* a busy machine */
@@ -758,7 +787,8 @@ static void test_lost_index(void **state)
 	host_stop(&f);
 }
 
-/* A new collector and a new server take the places of the old ones; a supervisor that is gone ends it. */
+/* A new collector and a new server take the places of the old ones; a supervisor that is gone ends
+ * it. */
 static void test_peers_come_and_go(void **state)
 {
 	static struct symbolizer_host f;
@@ -780,95 +810,6 @@ static void test_peers_come_and_go(void **state)
 	(void)close(f.server);
 }
 
-/* ---- JIT code ------------------------------------------------------------------------------------ */
-
-static struct control_indexed index_jit(struct symbolizer_host *f, uint64_t key, uint8_t key_len, int fd)
-{
-	struct control_index index = { .head = { .kind = CONTROL_INDEX, .request = 3 },
-				       .kind = FEED_MODULE_JIT,
-				       .build_id_len = key_len };
-
-	memcpy(index.build_id, &key, sizeof(key));
-	host_send(f->collector, &index, sizeof(index), fd);
-	(void)close(fd);
-	return *(const struct control_indexed *)host_receive(f, f->collector, CONTROL_INDEXED);
-}
-
-static void check_jit(struct symbolizer_host *f, uint64_t key, uint64_t offset, const char *name)
-{
-	struct host_names names = host_names_once(f, key, offset);
-
-	assert_int_equal(names.status, 0);
-	assert_int_equal(names.frames, name ? 1 : 0);
-	assert_string_equal(names.function, name ? name : "");
-}
-
-static void append(const char *name, const char *text)
-{
-	char path[512];
-	int fd;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", fixture_dir(), name);
-	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-	assert_true(fd >= 0);
-	assert_int_equal(io_write_all(fd, text, strlen(text)), 0);
-	(void)close(fd);
-}
-
-static void test_jit(void **state)
-{
-	static struct symbolizer_host f;
-	struct control_indexed answer;
-
-	fixture_write("perf.map", "7f0012345000 40 first\n7f00123");
-	fixture_write("perf2.map", "12345000 40 of another\n");
-	host_start(&f, NULL);
-	answer = index_jit(&f, 77, 8, host_open_file("perf.map"));
-	assert_int_equal(answer.status, 0);
-	assert_int_equal(answer.flags, INDEXED_SYMBOLS);
-	assert_int_equal(answer.key, 77);
-	assert_int_equal(index_jit(&f, 78, 8, host_open_file("perf2.map")).status, 0);
-	/* The frame has the low 40 bits. */
-	check_jit(&f, 77, 0x0012345000, "first");
-	check_jit(&f, 77, 0x001234503f, "first");
-	check_jit(&f, 77, 0x0012345040, NULL);
-	check_jit(&f, 78, 0x0012345000, "of another");
-	assert_int_equal(host_names_once(&f, 79, 0x12345000).status, -ENOENT);
-	append("perf.map", "45040 10 second\n7f0012345010 10 over it\n");
-	check_jit(&f, 77, 0x0012345040, "second");
-	check_jit(&f, 77, 0x001234501f, "over it");
-	check_jit(&f, 77, 0x0012345000, "first");
-	/* Another file under the same key takes the place of the first. */
-	assert_int_equal(index_jit(&f, 77, 8, host_open_file("perf2.map")).status, 0);
-	check_jit(&f, 77, 0x0012345000, "of another");
-	host_stop(&f);
-}
-
-static void test_bad_jit(void **state)
-{
-	static struct symbolizer_host f;
-	static const char damaged[] = "DTiJ\2";
-	int pipes[2];
-
-	fixture_write("perf.map", "1000 10 a\n");
-	fixture_write("bad.dump", damaged);
-	append("bad.dump", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
-	host_start(&f, NULL);
-	assert_int_equal(index_jit(&f, 1, 20, host_open_file("perf.map")).status, -EINVAL);
-	assert_int_equal(index_jit(&f, 1, 8, host_open_file("bad.dump")).status, -ENOEXEC);
-	assert_int_equal(pipe(pipes), 0);
-	(void)close(pipes[1]);
-	assert_int_equal(index_jit(&f, 1, 8, pipes[0]).status, -EINVAL);
-	assert_int_equal(host_names_once(&f, 1, 0x1000).status, -ENOENT);
-	/* More processes than are kept: the last ones are there, the first are not. */
-	for (uint64_t key = 1; key <= 300; key++)
-		assert_int_equal(index_jit(&f, key, 8, host_open_file("perf.map")).status, 0);
-	check_jit(&f, 300, 0x1000, "a");
-	check_jit(&f, 100, 0x1000, "a");
-	assert_int_equal(host_names_once(&f, 1, 0x1000).status, -ENOENT);
-	host_stop(&f);
-}
-
 static int set_up(void **state)
 {
 	return !fixture_run("chmod 755 .");
@@ -887,7 +828,6 @@ int main(void)
 		cmocka_unit_test(test_cached_table),  cmocka_unit_test(test_runtimes),
 		cmocka_unit_test(test_kernel),	      cmocka_unit_test(test_kernel_changes),
 		cmocka_unit_test(test_peers_come_and_go),
-		cmocka_unit_test(test_jit),	      cmocka_unit_test(test_bad_jit),
 		cmocka_unit_test(test_names_later),   cmocka_unit_test(test_lost_index),
 		cmocka_unit_test(test_frame_pointers),
 	};

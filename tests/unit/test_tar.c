@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Archives of a backup: what is written is read back, also by tar(1); what is not ours is refused. */
+/* Archives of a backup: what is written is read back, also by tar(1); what is not ours is refused.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,7 +23,9 @@ static int file_of(const char *text, size_t len)
 
 static void test_headers(void **state)
 {
-	struct tar_entry entry = { "sessions/sess-1.log", 123456789012ull % TAR_BYTES_MAX, 1700000000 }, again;
+	struct tar_entry entry = { "sessions/sess-1.log", 123456789012ull % TAR_BYTES_MAX,
+				   1700000000 },
+			 again;
 	char block[TAR_BLOCK], bad[TAR_BLOCK] = { 0 };
 
 	assert_int_equal(tar_encode(&entry, block), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What was sampled of threads against what the kernel counted for them. */
+/* Samples of threads against the kernel's counts for these threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,8 @@ static int destroy(void **state)
 	return 0;
 }
 
-static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int64_t waits, bool ends)
+static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int64_t waits,
+		    bool ends)
 {
 	const struct thread_reading reading = { .time_ns = (uint64_t)time,
 						.start_ns = (uint64_t)start,
@@ -38,7 +39,8 @@ static void read_at(uint32_t tid, int64_t start, int64_t time, int64_t cpu, int6
 	assert_int_equal(thread_totals_read(totals, PID, tid, &reading), 0);
 }
 
-static void read_stolen_at(uint32_t tid, int64_t start, int64_t time, int64_t stolen, uint64_t blocks, bool ends)
+static void read_stolen_at(uint32_t tid, int64_t start, int64_t time, int64_t stolen,
+			   uint64_t blocks, bool ends)
 {
 	const struct thread_reading reading = { .time_ns = (uint64_t)time,
 						.start_ns = (uint64_t)start,
@@ -117,8 +119,9 @@ static void test_lives_inside(void **state)
 	assert_int_equal(thread_totals_take_rest(totals, PID, 1, THREAD_BLOCKED), 3 * S / 2);
 }
 
-/* Its process's first thread ends after 1 s of 10 because another one calls exec, which has its number and begin from then
- * on: what that had counted before, and that it ends too, says nothing of the rest. */
+/* Its process's first thread ends after 1 s of 10 because another one calls exec, which has its
+ * number and begin from then on: what that had counted before, and that it ends too, says nothing
+ * of the rest. */
 static void test_another_thread_calls_exec(void **state)
 {
 	read_at(PID, S, 10 * S, S, 0, false);
@@ -211,7 +214,8 @@ static void test_stolen_is_not_blocked(void **state)
 	expect_rests(4, 7 * S, 3 * S, 0);
 }
 
-/* It had a CPU, or wanted one, all the time: what was not counted by the end is not blocked either. */
+/* It had a CPU, or wanted one, all the time: what was not counted by the end is not blocked either.
+ */
 static void test_never_blocked(void **state)
 {
 	read_both(1, S, 0);
@@ -230,7 +234,7 @@ static void test_never_blocked(void **state)
 	expect_rests(3, 0, 10 * S, 0);
 }
 
-/* Of threads that end before the first tick the kernel has counted nothing when they exit. */
+/* A thread that ends before its first tick has no counts of the kernel when it exits. */
 static void test_shorter_than_a_tick(void **state)
 {
 	/* it waited, too */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time that a thread was blocked for and no sample stands for: it is in the profile and in the ledger under a name of its
- * own, and the session says what it comes from. */
+/* Time that a thread was blocked for and no sample stands for: it is in the profile and in the
+ * ledger under a name of its own, and the session says what it comes from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,8 +43,9 @@ static int64_t ms_of(const struct profile *p, const struct thread_ledger *ledger
 static bool is_noted(const struct profile_quality *quality)
 {
 	for (uint32_t i = 0; i < quality->note_count; i++)
-		if (strcmp(quality->notes[i], "stacks of waits of some process of this host may be missing: the kernel did not "
-					      "tell that a thread was back on a CPU") == 0)
+		if (strcmp(quality->notes[i],
+			   "waits of a process on this host may be missing: the kernel did not report that a "
+			   "thread was back on a CPU") == 0)
 			return true;
 	return false;
 }
@@ -64,7 +65,8 @@ static void unseen_return(struct session_fixture *f, bool told)
 	clock_sleep_ns(300 * NS_PER_MS);
 	if (told)
 		fake_feed_outcome(&f->feed, OUTCOME_return_missed, 1);
-	fake_feed_wait(&f->feed, 1, TID, 2, clock_monotonic_ns(), 100 * NS_PER_MS, PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
+	fake_feed_wait(&f->feed, 1, TID, 2, clock_monotonic_ns(), 100 * NS_PER_MS,
+		       PROF_OFF_BLOCKED << 4 | PROF_WAIT_FUTEX);
 	/* as it is when the session's end is read */
 	read_thread(f, clock_monotonic_ns() + 200 * NS_PER_MS);
 	session_fixture_stop(f, id);
@@ -88,7 +90,8 @@ static void test_unseen_return(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_unseen_return, session_fixture_setup, session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_unseen_return, session_fixture_setup,
+						session_fixture_teardown),
 	};
 
 	return cmocka_run_group_tests_name("unseen_waits", tests, NULL, NULL);

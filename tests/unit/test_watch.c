@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The watch on a made-up history: three functions whose shares are known, minute by minute for eight days; one of
- * them takes more for two hours. */
+/* The watch on a made-up history: three functions whose shares are known, minute by minute for
+ * eight days; one of them takes more for two hours. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/recording/session_chunks.h"
-#include "agent/session/hosts.h"
-#include "agent/session/watch.h"
+#include "agent/session/records/hosts.h"
+#include "agent/session/watch/watch.h"
 #include "tests/support/session_fixture.h"
 
 #define MINUTE	(60 * NS_PER_S)
@@ -30,12 +30,12 @@ static double uniform(void)
 	return (double)(hash_mix64(random_state) >> 11) * 0x1p-53;
 }
 
-/* ---- the receiver of webhooks -------------------------------------------------------------------- */
+/* ---- the receiver of webhooks ---------------------------------------------------------------- */
 
 static _Atomic int posts, refusals, hanging; /* hanging: 1 = is to, 2 = does */
 static char last_post[8192];
 
-static int post(const char *url, const char *body, struct err *err)
+static int post(const char *url, const char *content_type, const char *body, struct err *err)
 {
 	assert_string_equal(url, "http://127.0.0.1:9/hook");
 	if (hanging)
@@ -58,7 +58,7 @@ static void wait_for_posts(int count)
 	assert_int_equal(posts, count);
 }
 
-/* ---- the history ----------------------------------------------------------------------------------- */
+/* ---- the history ----------------------------------------------------------------------------- */
 
 struct history {
 	struct session_fixture *f;
@@ -205,7 +205,8 @@ static void fill_minute(const struct history *h, uint64_t at_ns, double share, u
 }
 
 /* The minutes of one day. */
-static void add_day(struct history *h, uint64_t from_ns, uint64_t to_ns, double share, unsigned samples)
+static void add_day(struct history *h, uint64_t from_ns, uint64_t to_ns, double share,
+		    unsigned samples)
 {
 	struct store_day day = { .day = (uint32_t)(from_ns / DAY), .retention_days = KEPT };
 	size_t count = (to_ns - from_ns) / MINUTE;
@@ -241,11 +242,16 @@ static void add_minutes(struct history *h, uint64_t from_ns, uint64_t to_ns, dou
 }
 
 /* A minute of @count samples of each of the three, @period_ns apart. */
-static void add_minute_of(struct history *h, uint64_t at_ns, const unsigned count[3], uint64_t period_ns)
+static void add_minute_of(struct history *h, uint64_t at_ns, const unsigned count[3],
+			  uint64_t period_ns)
 {
 	const struct store_day day = { .day = (uint32_t)(at_ns / DAY), .retention_days = KEPT };
-	struct store_window window = { .service = "web", .type = "cpu", .owners = ",default:99,", .from_ns = at_ns,
-				       .whole = true, .profiled_ms = 60000 };
+	struct store_window window = { .service = "web",
+				       .type = "cpu",
+				       .owners = ",default:99,",
+				       .from_ns = at_ns,
+				       .whole = true,
+				       .profiled_ms = 60000 };
 	cleanup_buf struct buf data = { 0 };
 	struct store_chunk chunks[64];
 	struct chunk_sum sums[3];
@@ -262,18 +268,24 @@ static void add_minute_of(struct history *h, uint64_t at_ns, const unsigned coun
 	window.len = data.len;
 	for (size_t i = 0; i < h->chunk_count; i++)
 		chunks[i] = (struct store_chunk){ h->kinds[i], h->chunks[i].data, h->chunks[i].len };
-	assert_int_equal(store_history_append(h->f->store, &day, chunks, h->day == day.day ? 0 : h->chunk_count, &window, 1, 0,
-					      0, NULL), 0);
+	assert_int_equal(store_history_append(h->f->store, &day, chunks,
+					      h->day == day.day ? 0 : h->chunk_count, &window, 1, 0,
+					      0, NULL),
+			 0);
 	h->day = day.day;
 }
 
-/* The sampling backs off in the second minute: as much time is a tenth of the samples there, of a function as of all. */
+/* The sampling backs off in the second minute: as much time is a tenth of the samples there, of a
+ * function as of all. */
 static void test_samples_of_a_function_by_time(void **state)
 {
 	struct session_fixture *f = *state;
 	struct history *h = begin_history(f);
 	uint64_t begin_ns = (clock_realtime_ns() / DAY - 2) * DAY + 6 * HOUR;
-	struct history_window window = { .tenant = "default", .service = "web", .type = PROFILE_CPU, .from_ns = begin_ns,
+	struct history_window window = { .tenant = "default",
+					 .service = "web",
+					 .type = PROFILE_CPU,
+					 .from_ns = begin_ns,
 					 .to_ns = begin_ns + 2 * MINUTE };
 	struct history_points points;
 	struct err err = { 0 };
@@ -362,11 +374,18 @@ static int copy_record(void *ctx, const struct store_record *record)
 /* As if the last check had been made by a clock that was a year ahead. */
 static void put_check_ahead(struct session_fixture *f)
 {
-	struct store_query query = { .kind = "watch", .tenant = "default", .service = "web", .type = "cpu" };
+	struct store_query query = {
+		.kind = "watch", .tenant = "default", .service = "web", .type = "cpu"
+	};
 	struct watch_record record = { 0 };
 	char later[sizeof(record.body) + 32], *at;
-	struct store_record next = { .kind = "watch", .tenant = "default", .id = record.id, .service = "web", .type = "cpu",
-				     .status = "", .body = later };
+	struct store_record next = { .kind = "watch",
+				     .tenant = "default",
+				     .id = record.id,
+				     .service = "web",
+				     .type = "cpu",
+				     .status = "",
+				     .body = later };
 
 	assert_int_equal(store_list(f->store, &query, copy_record, &record, NULL, NULL), 0);
 	at = strstr(record.body, "\"checkedNs\":\"");
@@ -379,8 +398,42 @@ static void put_check_ahead(struct session_fixture *f)
 	assert_int_equal(store_put(f->store, &next, NULL), 0);
 }
 
-/* The sixth hour before now is an hour like those of the days before, so are the fifth and those after the
- * fourth and third: in these, f_200 takes half more. */
+/* An answer whose time is over says which days it lacks, instead of keeping others waiting. */
+static void test_answer_that_takes_long(void **state)
+{
+	struct session_fixture *f = *state;
+	struct history *h = begin_history(f);
+	uint64_t now_ns = clock_realtime_ns() / MINUTE * MINUTE;
+	const struct history_window window = { .tenant = "default",
+					       .service = "web",
+					       .type = PROFILE_CPU,
+					       .from_ns = now_ns - 3 * DAY,
+					       .to_ns = now_ns };
+	cleanup(profile) struct profile *all = NULL, *part = NULL;
+	struct history_functions functions = { 0 };
+	struct err err = { 0 };
+	const char *note;
+
+	random_state = 1;
+	for (uint64_t day = 3; day > 0; day--)
+		add_minutes(h, now_ns - day * DAY, now_ns - day * DAY + 10 * MINUTE, 0.30, SAMPLES);
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &all, &err), 0);
+	assert_int_equal(all->quality.note_count, 0);
+	f->options.build_budget_ns = 1;
+	restart(f);
+	assert_int_equal(sessions_window_profile(f->sessions, &window, &part, &err), 0);
+	assert_true(part->totals[0] > 0 && part->totals[0] < all->totals[0]);
+	note = part->quality.notes[part->quality.note_count - 1];
+	assert_non_null(strstr(note, "days are left out"));
+	assert_int_equal(sessions_window_functions(f->sessions, &window, &functions, &err), 0);
+	note = functions.profile->quality.notes[functions.profile->quality.note_count - 1];
+	assert_non_null(strstr(note, "days are left out"));
+	history_functions_deinit(&functions);
+	f->options.build_budget_ns = 0;
+}
+
+/* The sixth hour before now is an hour like those of the days before, so are the fifth and those
+ * after the fourth and third: in these, f_200 takes half more. */
 static void test_same_hour_of_other_days(void **state)
 {
 	struct session_fixture *f = *state;
@@ -434,7 +487,8 @@ static void test_same_hour_of_other_days(void **state)
 	end_history(h);
 }
 
-/* A receiver that takes long to answer keeps nobody else waiting: what is to be taken from now on is. */
+/* A receiver that takes long to answer keeps nobody else waiting: what is to be taken from now on
+ * is. */
 static void test_a_webhook_that_hangs(void **state)
 {
 	struct session_fixture *f = *state;
@@ -449,7 +503,9 @@ static void test_a_webhook_that_hangs(void **state)
 	finding_make_id(info.at_ns, info.id);
 	assert_int_equal(finding_put(f->sessions, &info, &delivery, &err), 0);
 	finding_info_deinit(&info);
-	assert_int_equal(sessions_watch_check(f->sessions, "default", NULL, 0, &(uint32_t){ 0 }, &err), -ENOENT);
+	assert_int_equal(
+		sessions_watch_check(f->sessions, "default", NULL, 0, &(uint32_t){ 0 }, &err),
+		-ENOENT);
 	for (int i = 0; i < 6000 && hanging != 2; i++)
 		clock_sleep_ns(10 * NS_PER_MS);
 	assert_int_equal(hanging, 2);
@@ -502,7 +558,8 @@ static void put_deployment(struct session_fixture *f, uint64_t at_ns)
 }
 
 /* A side of the finding's comparison: what /compare can be asked for. */
-static void expect_side(const struct finding_info *info, const char *side, uint64_t from_ns, uint64_t to_ns)
+static void expect_side(const struct finding_info *info, const char *side, uint64_t from_ns,
+			uint64_t to_ns)
 {
 	char from[CLOCK_RFC3339_SIZE], to[CLOCK_RFC3339_SIZE], due[160];
 
@@ -581,8 +638,13 @@ static void test_deployment_is_seen(void **state)
 /* A span of the time when all was well is kept. */
 static void make_baseline(struct session_fixture *f, uint64_t from_ns, char ret[SESSION_ID_SIZE])
 {
-	struct session_query query = { .tenant = "default", .service = "web", .type = PROFILE_CPU, .status = -1,
-				       .from_ns = from_ns, .to_ns = from_ns + 30 * MINUTE, .limit = 1 };
+	struct session_query query = { .tenant = "default",
+				       .service = "web",
+				       .type = PROFILE_CPU,
+				       .status = -1,
+				       .from_ns = from_ns,
+				       .to_ns = from_ns + 30 * MINUTE,
+				       .limit = 1 };
 	struct baseline_request request = { .tenant = "default", .label = "then", .type = PROFILE_CPU,
 					    .description = "", .top_functions = NULL };
 	struct baseline_info info;
@@ -631,7 +693,9 @@ static void test_refusals(void **state)
 {
 	struct session_fixture *f = *state;
 	struct finding_query query = { .tenant = "default", .limit = 1 };
-	static const char *const cursors[] = { "x", "", "5", "5.", ".fnd-1", "-5.fnd-1", "99999999999999999999.fnd-1", "5 .fnd-1" };
+	static const char *const cursors[] = {
+		"x", "", "5", "5.", ".fnd-1", "-5.fnd-1", "99999999999999999999.fnd-1", "5 .fnd-1"
+	};
 	struct finding_list list;
 	struct err err = { 0 };
 	uint32_t checked;
@@ -659,13 +723,18 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)spent.tv_sec * NS_PER_S + (uint64_t)spent.tv_nsec;
 }
 
-/* A finding that was never told, and is not to be told any more (its day is over, or it is gone), is no reason to look
- * without a pause. */
+/* A finding that was never told, and is not to be told any more (its day is over, or it is gone),
+ * is no reason to look without a pause. */
 static void test_what_is_not_told_any_more_is_forgotten(void **state)
 {
 	struct session_fixture *f = *state;
-	struct finding_info info = { .type = PROFILE_CPU, .at_ns = clock_realtime_ns(), .id = "fnd-1", .tenant = "default",
-				     .service = "web", .against = "history", .comparison = (char[]){ "{}" } };
+	struct finding_info info = { .type = PROFILE_CPU,
+				     .at_ns = clock_realtime_ns(),
+				     .id = "fnd-1",
+				     .tenant = "default",
+				     .service = "web",
+				     .against = "history",
+				     .comparison = (char[]){ "{}" } };
 	const struct finding_delivery delivery = { .webhook = "http://127.0.0.1:9/hook" };
 	struct err err = { 0 };
 	uint64_t spent_ns;
@@ -674,7 +743,8 @@ static void test_what_is_not_told_any_more_is_forgotten(void **state)
 	refusals = 1000;
 	assert_int_equal(finding_put(f->sessions, &info, &delivery, &err), 0);
 	for (int i = 0; i < 6000 && refusals == 1000; i++) {
-		(void)!sessions_watch_check(f->sessions, "default", NULL, 0, &checked, &err); /* wakes who tells */
+		(void)!sessions_watch_check(f->sessions, "default", NULL, 0, &checked,
+					    &err); /* wakes who tells */
 		clock_sleep_ns(10 * NS_PER_MS);
 	}
 	assert_true(refusals < 1000);
@@ -689,6 +759,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, session_fixture_teardown)
 	const struct CMUnitTest tests[] = {
+		T(test_answer_that_takes_long),
 		T(test_same_hour_of_other_days),
 		T(test_samples_of_a_function_by_time),
 		T(test_change_of_level),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rules of the watch by simulation with fixed seeds: change points in slow noise, an hour against the same
- * hour of other days. */
+/* The rules of the watch by simulation with fixed seeds: change points in slow noise, an hour
+ * against the same hour of other days. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
-#include "agent/profile/change_point.h"
-#include "agent/profile/hour_test.h"
+#include "agent/profile/compare/change_point.h"
+#include "agent/profile/compare/hour_outliers.h"
 
 static uint64_t random_state;
 
@@ -213,7 +213,7 @@ static const struct hour_options standard = { .threshold = 0.005, .q = 0.01 };
 static int judge(const struct week *week, uint32_t days, const struct hour_options *options,
 		 struct hour_function **list, size_t *count)
 {
-	return hour_test(week->hour, (const struct window_matrix *const *)week->past, days, options,
+	return hour_outliers(week->hour, (const struct window_matrix *const *)week->past, days, options,
 			 list, count);
 }
 

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges what a test machine printed on its console: shares and completeness of truth_nofp's profile, samples of a CPU
-that came online later, whole ledgers while it was away, waits for a disk, bytes by stack and by thread, taken at the ends of
-the calls that move them."""
+"""Judges what tests/vm/more printed on the console of a test machine: samples of a CPU that came online later, whole ledgers
+while it was away, waits for a disk, bytes by stack and by thread, taken at the ends of the calls that move them."""
 
 import collections
 import json
-import math
-import re
 import sys
 
 kernel, path = sys.argv[1:]
@@ -23,7 +20,6 @@ def folded_of(lines):
 
 def bytes_are_exact(io, attached, paths, means, threads):
     assert attached.strip() == "23, then 0", f"ends of calls: {attached}"
-    assert re.search(r"^fexit +yes", text, re.M), "no programs at the ends of functions"
     assert any("(fexit)" in note for note in io["quality"]["notes"]), f"how bytes are taken: {io['quality']}"
     for place in ("/dev/loop0", "pipe:["):
         moved = [value for stack, value in folded_of(paths) if stack[0].startswith(place)]
@@ -50,7 +46,7 @@ def posts_are_exact(posts, threads):
 
 
 try:
-    went, back = text.split("=== went\n")[1].split("=== result")[0].split("=== back\n")
+    went, back = text.split("=== went\n")[1].split("=== log")[0].split("=== back\n")
     back, io = back.split("=== io\n")
     back, ledger = back.split("=== ledger\n")
     io, attached = io.split("=== attached\n")
@@ -60,12 +56,6 @@ try:
     threads, posts = threads.split("=== posts\n")
     posts, posters = posts.split("=== posters\n")
     back, ledger, io = map(json.loads, (back, ledger, io))
-    result = json.loads(text.split("=== result\n")[1].split("=== folded")[0])
-    folded, truth = text.split("=== folded\n")[1].split("=== end")[0].split("=== truth\n")
-    # What the program says of itself: on an emulated CPU its slices end late by their own amounts.
-    truth = json.loads(truth[truth.index("{"):])
-    stacks = folded_of(folded)
-    total = sum(value for _, value in stacks)
     assert went.strip() == "0, then 0-1", f"CPUs online: {went}"
     assert back["status"] == "completed" and back["sampleCount"] > 20, f"on a CPU that came back: {back}"
     assert ledger["threads"], "no threads in the ledger"
@@ -75,19 +65,7 @@ try:
     assert io["status"] == "completed" and io["breakdown"]["disk"].get("loop1 device"), f"reads of a disk: {io}"
     bytes_are_exact(io, attached, paths, means, threads)
     posts_are_exact(posts, posters)
-    assert result["status"] == "completed", result
-    assert total and result["sampleCount"] > 200, f"{result['sampleCount']} samples"
-    complete = 100 * sum(v for s, v in stacks if "main" in s) / total
-    assert complete >= 97, f"{complete:.1f} % of the stacks reach main"
-    in_leaves = sum(v for s, v in stacks if truth.keys() & set(s))
-    for leaf, ns in truth.items():
-        got = 100 * sum(v for s, v in stacks if leaf in s) / in_leaves
-        share = 100 * ns / sum(truth.values())
-        # an emulated machine's clocks are coarse: three points, and five deviations of so many samples
-        allowed = 3 + 500 * math.sqrt(share / 100 * (1 - share / 100) / result["sampleCount"])
-        assert abs(got - share) < allowed, f"{leaf}: {got:.1f} % instead of {share:.1f} %"
-    print(f"ok {kernel}: {result['sampleCount']} samples, {complete:.1f} % complete; "
-          f"{back['sampleCount']} on a CPU that came back")
+    print(f"ok {kernel}: {back['sampleCount']} samples on a CPU that came back, bytes exact")
 except (AssertionError, IndexError, ValueError) as error:
     print(f"not ok {kernel}: {error}")
     print(text[-6000:])

@@ -8,13 +8,18 @@
 #define AIO_MAX 8
 
 /* @code: IOCB_CMD_*; @data: that the event has, too. */
-static inline struct iocb aio_request(int code, int fd, const void *buffer, size_t bytes, unsigned long long data)
+static inline struct iocb aio_request(int code, int fd, const void *buffer, size_t bytes,
+				      unsigned long long data)
 {
-	return (struct iocb){ .aio_data = data, .aio_lio_opcode = (unsigned short)code, .aio_fildes = (unsigned)fd,
-			      .aio_buf = (unsigned long long)(size_t)buffer, .aio_nbytes = bytes };
+	return (struct iocb){ .aio_data = data,
+			      .aio_lio_opcode = (unsigned short)code,
+			      .aio_fildes = (unsigned)fd,
+			      .aio_buf = (unsigned long long)(size_t)buffer,
+			      .aio_nbytes = bytes };
 }
 
-/* Asks for the first @count (at most AIO_MAX) and waits until they are done; negative: the kernel refuses it. */
+/* Asks for the first @count (at most AIO_MAX) and waits until they are done; negative: the kernel
+ * refuses it. */
 static inline long aio_ask(aio_context_t context, struct iocb *requests, long count)
 {
 	struct iocb *list[AIO_MAX];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Until the threads of a program wait: what says so counts them, instead of hoping that they do by now. */
+/* Until the threads of a program wait: what says so counts them, instead of hoping that they do by
+ * now. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -37,6 +38,8 @@ static inline int threads_awake(void)
 /* @begun: threads that are about to wait, of @due; @awake of them never do. */
 static inline void await_asleep(const unsigned *begun, unsigned due, int awake)
 {
-	for (int i = 0; i < 60000 && (__atomic_load_n(begun, __ATOMIC_ACQUIRE) < due || threads_awake() > awake); i++)
+	for (int i = 0; i < 60000 &&
+			(__atomic_load_n(begun, __ATOMIC_ACQUIRE) < due || threads_awake() > awake);
+	     i++)
 		(void)usleep(1000);
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-// What waits have lasted, in ns: those under way are there with less than nothing until now is added for each, how many are in
-// the low bits.
+// Sum of all waits in ns, times 16; the low 4 bits count the waits under way. A wait subtracts its
+// start and adds its end, so a reader adds the present time once for each wait under way.
 static std::atomic<long> waited;
 static std::atomic<int> word{ 2 };
 static std::mutex lock;

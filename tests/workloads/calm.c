@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Works for 5 ms of CPU time and sleeps for 10 ms, again and again: leaves room for what looks at it. */
+/* Works for 5 ms of CPU time and sleeps for 10 ms, again and again: leaves room for what looks at
+ * it. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses its time at one depth: prints `ready` and computes below FRAMES frames in all, those of the C library's start
-// included. With ROUNDS it does that much work, prints the CPU time it took in ns, and ends.
+// Uses its time at one depth: prints `ready` and computes below FRAMES frames in all, those of the
+// C library's start included. With ROUNDS it does that much work, prints the CPU time it took in
+// ns, and ends.
 //
 // usage: deep FRAMES [ROUNDS]
 #include <stdint.h>

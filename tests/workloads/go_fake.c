@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A C program that says it is a Go program: build information, a note, and a function table that promises
- * more than there is. */
+/* A C program that says it is a Go program: build information, a note, and a function table that
+ * promises more than there is. */
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ __attribute__((section(".gopclntab"), aligned(32), used)) static const struct ta
 	.records = 1ull << 43,
 };
 
-/* As far as moduledata is looked for: it points back into the table. */
+/* A moduledata whose words point back into the table, as the reader looks for them. */
 static uint64_t moduledata[80] = { 0 };
 
 int main(void)

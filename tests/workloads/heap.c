@@ -3,10 +3,10 @@
  *
  *   heap PAIRS_PER_SECOND [THREADS [LEAKS_PER_SECOND]]     0 pairs: as many as it can
  *
- * Of all allocations most are freed at once (churn); others are kept for a while (cache), grown by realloc
- * and freed (grow), aligned or zeroed and freed at the next turn, or never freed (leak: 1 % of the pairs, at
- * most 10,000 objects of 100 bytes a second). Four times a second a block with a mapping of its own is kept
- * (large, the first 2,048). A line on stdin asks for the counters: a JSON object
+ * Most allocations are freed at once (churn). Others are kept for a while (cache), grown by realloc
+ * and freed (grow), aligned or zeroed and freed at the next turn, or never freed (leak: 1 % of the
+ * pairs, at most 10,000 objects of 100 bytes a second). Four times a second a block with a mapping
+ * of its own is kept (large, the first 2,048). A line on stdin asks for the counters: a JSON object
  * {function: [bytes allocated, objects allocated, bytes in use, objects in use]}. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -191,7 +191,9 @@ static void *work(void *arg)
 		last_ns = t;
 		for (; done < due; done++)
 			pair(w);
-		for (; w->first && w->large < LARGE_MAX && (double)(t - begin_ns) > (double)w->large * LARGE_NS; w->large++)
+		for (; w->first && w->large < LARGE_MAX &&
+		       (double)(t - begin_ns) > (double)w->large * LARGE_NS;
+		     w->large++)
 			large();
 		for (; w->leaks_due >= 1; w->leaks_due--)
 			leak();

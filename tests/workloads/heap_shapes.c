@@ -3,9 +3,10 @@
  *
  *   heap_shapes THREADS [busy | liar]
  *
- * The program and each of its threads keep small blocks among freed ones, tens of thousands of freed ones in
- * fast bins, full thread caches and blocks with mappings of their own; some threads end. Prints "ready BYTES
- * BLOCKS MAPPED_BYTES MAPPED_BLOCKS" (what blocks can hold), then how many blocks are of chunks of 32, 48, … 1,040 bytes, and waits; busy: one thread goes on allocating;
+ * The program and each of its threads keep small blocks among freed ones, tens of thousands of
+ * freed ones in fast bins, full thread caches and blocks with mappings of their own; some threads
+ * end. Prints "ready BYTES BLOCKS MAPPED_BYTES MAPPED_BLOCKS" (what blocks can hold), then how many
+ * blocks are of chunks of 32, 48, … 1,040 bytes, and waits; busy: one thread goes on allocating;
  * liar: the size of one block is made up. */
 #include <malloc.h>
 #include <pthread.h>
@@ -131,8 +132,9 @@ int main(int argc, char **argv)
 	else if (argc > 2 && pthread_create(&thread, NULL, churn, NULL))
 		return 1;
 	(void)usleep(100000); /* threads that end have ended */
-	printf("ready %llu %llu %llu %llu", (unsigned long long)books.bytes, (unsigned long long)books.blocks,
-	       (unsigned long long)books.mapped_bytes, (unsigned long long)books.mapped_blocks);
+	printf("ready %llu %llu %llu %llu", (unsigned long long)books.bytes,
+	       (unsigned long long)books.blocks, (unsigned long long)books.mapped_bytes,
+	       (unsigned long long)books.mapped_blocks);
 	for (int i = 0; i < SIZES; i++)
 		printf(" %llu", (unsigned long long)books.of[i]);
 	puts("");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that compiles its own code: two functions in one mapping without a file, one with twice the turns
-// of the other, named in /tmp/perf-PID.map as runtimes do. With MAP = "late" the map is written one second
-// after the code has begun to run, with "jitdump" it is a jitdump in the working directory, with "none" there
-// is nothing; with "dotnet" code and map are as .NET has them.
+// A program that compiles its own code: two functions in one mapping without a file, one with twice
+// the turns of the other, named in /tmp/perf-PID.map as runtimes do. With MAP = "late" the map is
+// written one second after the code has begun to run, with "jitdump" it is a jitdump in the working
+// directory, with "none" there is nothing; with "dotnet" code and map are as .NET has them.
 //
 // usage: jit SECONDS MAP
 #define _GNU_SOURCE
@@ -57,7 +57,8 @@ static void write_map(const uint8_t *code, const char *heavy, const char *light)
 	if (!file)
 		exit(1);
 	fprintf(file, "%p %x %s\n", (void *)(uintptr_t)code, (unsigned)sizeof(spin_code), heavy);
-	fprintf(file, "%p %x %s\n", (void *)(uintptr_t)(code + SECOND_AT), (unsigned)sizeof(spin_code), light);
+	fprintf(file, "%p %x %s\n", (void *)(uintptr_t)(code + SECOND_AT),
+		(unsigned)sizeof(spin_code), light);
 	fclose(file);
 }
 

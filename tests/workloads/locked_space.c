@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keeps the lock of its own address space for as long as the file system of FILE is silent (`locked_space FILE`): one thread
- * reads the file, so that its first page is locked until it comes, and the other maps it, where it was opened for direct
- * access, which drops its pages one by one with that lock held (fuse_file_mmap()). */
+/* Keeps the lock of its own address space for as long as the file system of FILE is silent
+ * (`locked_space FILE`): one thread reads the file, so that its first page is locked until it
+ * comes, and the other maps it, where it was opened for direct access, which drops its pages one by
+ * one with that lock held (fuse_file_mmap()). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,7 +20,8 @@ static void *read_one(void *ctx)
 
 int main(int argc, char **argv)
 {
-	int direct = argc > 1 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1, cached = argc > 1 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
+	int direct = argc > 1 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1,
+	    cached = argc > 1 ? open(argv[1], O_RDONLY | O_CLOEXEC) : -1;
 	pthread_t thread;
 
 	if (direct < 0 || cached < 0 || pthread_create(&thread, NULL, read_one, &cached))

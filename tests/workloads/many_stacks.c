@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hardly ever the same stack: functions that call each other in a random order, a hundred deep, and spin at the end. */
+/* Hardly ever the same stack: functions that call each other in a random order, a hundred deep, and
+ * spin at the end. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nobody wants beside him, each for so many turns:
+// Bad neighbours: each mode loads the host for a number of turns.
 //
 // usage: neighbours bomb TURNS              processes that end at once, one after the other
-//        neighbours same TURNS PROGRAM...   each program in turn, run for 5 ms of CPU time, all under one number
-//        neighbours crowd TURNS FILE        as many mappings of a file's first page; then it uses its time
+//        neighbours same TURNS PROGRAM...   each program in turn, run for 5 ms of CPU time, all
+//                                           under one number
+//        neighbours crowd TURNS FILE        as many mappings of a file's first page; then it uses
+//                                           its time
 //
 // Prints `ready`, or `cannot` and why; at the end of the turns `done`.
 #define _GNU_SOURCE

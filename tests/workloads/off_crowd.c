@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many threads, many switches, short lives, a lock of the kernel: off_crowd threads N | switches | exec | maps.
- * After "ready" every line of standard input is answered with {"time": ns, "nap": ns off the CPU of all threads
- * in nap(), "switches": n, "mapped": ns off the CPU in map_small()}. */
+/* Many threads, many switches, short lives, a lock of the kernel: off_crowd threads N | switches |
+ * exec | maps. After "ready" every line of standard input is answered with {"time": ns, "nap": ns
+ * off the CPU of all threads in nap(), "switches": n, "mapped": ns off the CPU in map_small()}. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and writes of known sizes in functions of known names, most of which never wait. Every line of
- * standard input is answered with {"function": [bytes, calls], …}. At the line "move" two threads of their own,
- * one that is there from the start and one that comes and goes, read and write by every means there is, once;
- * their totals are in the answer. The arguments are a folder and, for a tenth of the calls in a turn, the milliseconds between two turns. */
+/* Reads and writes of known sizes in functions of known names, most of which never wait. Every line
+ * of standard input is answered with {"function": [bytes, calls], …}. At the line "move" two
+ * threads of their own, one that is there from the start and one that comes and goes, read and
+ * write by every means there is, once; their totals are in the answer. The arguments are a folder
+ * and, for a tenth of the calls in a turn, the milliseconds between two turns. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -92,7 +93,7 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* ---- by every means -------------------------------------------------------------------------------- */
+/* ---- by every means -------------------------------------------------------------------------- */
 
 struct mover {
 	unsigned long long bytes;
@@ -138,10 +139,11 @@ static void move_by_ring(struct mover *m)
 	(void)close(ring.fd);
 }
 
-/* Of two files, and of one. */
+/* Moves bytes by Linux AIO: three requests at two files in one batch, then one request alone. */
 static void move_by_aio(struct mover *m)
 {
-	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, block, 7001, 1), aio_request(IOCB_CMD_PREAD, file, block, 6001, 2),
+	struct iocb requests[3] = { aio_request(IOCB_CMD_PWRITE, file, block, 7001, 1),
+				    aio_request(IOCB_CMD_PREAD, file, block, 6001, 2),
 				    aio_request(IOCB_CMD_PWRITE, m->pipes[1], block, 501, 3) };
 	aio_context_t context = 0;
 	char buffer[501];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Locks of every kind, each with a thread that holds it most of the time and never waits for it, and one
- * that waits for it in a function of its own: wait_KIND for what hold_KIND holds. */
+/* Locks of every kind, each with a thread that holds it most of the time and never waits for it,
+ * and one that waits for it in a function of its own: wait_KIND for what hold_KIND holds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -28,7 +28,7 @@ static void nap(long us)
 	(void)nanosleep(&t, NULL);
 }
 
-/* ---- locks of our own: 0 free, 1 taken, 2 taken and waited for -------------------------------------- */
+/* ---- locks of our own: 0 free, 1 taken, 2 taken and waited for ------------------------------- */
 
 struct word {
 	_Atomic uint32_t value;
@@ -94,10 +94,12 @@ static void word_unlock_requeue(struct word *word, struct word *other)
 	(void)syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, 1); /* it came in between */
 }
 
-/* ---- kinds ------------------------------------------------------------------------------------------ */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
-static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, timed = PTHREAD_MUTEX_INITIALIZER, robust, pi;
-static pthread_rwlock_t read_held = PTHREAD_RWLOCK_INITIALIZER, write_held = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER, timed = PTHREAD_MUTEX_INITIALIZER, robust,
+		       pi;
+static pthread_rwlock_t read_held = PTHREAD_RWLOCK_INITIALIZER,
+			write_held = PTHREAD_RWLOCK_INITIALIZER;
 static struct word word, vector, second, op, requeued, beside;
 
 #define WAIT(name, lock, unlock)                                                                   \

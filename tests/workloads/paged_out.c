@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 61 frames of down() below run(), on a stack in shared memory, of which all but the innermost frames is taken from the page
- * tables: once and then it spins in leaf() (`paged_out once`), again and again while it spins (`paged_out spin`),
- * before each sleep of 10 ms (`paged_out doze`), or once to have it back only from a userfaultfd that never
- * answers, and then it spins (`paged_out hang`). */
+/* 61 frames of down() below run(), on a stack in shared memory, of which all but the innermost
+ * frames is taken from the page tables: once and then it spins in leaf() (`paged_out once`), again
+ * and again while it spins (`paged_out spin`), before each sleep of 10 ms (`paged_out doze`), or
+ * once to have it back only from a userfaultfd that never answers, and then it spins (`paged_out
+ * hang`). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two processes on one CPU that pass a byte to and fro, as fast as they can: every read is a switch. Prints
- * the CPU time of both per switch, ns, after each line of standard input and ends with it. The argument is
- * the number of rounds, two switches each. */
+/* Two processes on one CPU that pass a byte to and fro, as fast as they can: every read is a
+ * switch. Prints the CPU time of both per switch, ns, after each line of standard input and ends
+ * with it. The argument is the number of rounds, two switches each. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>

@@ -3,7 +3,8 @@
 //   deep     below 400 frames of place_deep
 //   dlopen   in a library (LIBRARY) that is opened and defines place_leaf_in_library
 //   plain    below place_plain
-//   lazy     in the dynamic linker, with LD_BIND_NOT=1: every call from place_lazy binds its function again
+//   lazy     in the dynamic linker, with LD_BIND_NOT=1: every call from place_lazy binds its
+//   function again
 //
 // usage: places deep|dlopen|plain|lazy [LIBRARY]
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An extension of CPython: leak(n) loses n blocks and returns how many it lost in all, churn(n) allocates and frees as many. */
+/* An extension of CPython: leak(n) loses n blocks and returns how many it lost in all, churn(n)
+ * allocates and frees as many. */
 #include <Python.h>
 
 #define LEAK_BYTES 200
@@ -33,7 +34,9 @@ static PyObject *churn(PyObject *self, PyObject *count)
 	Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = { { "leak", leak, METH_O, "" }, { "churn", churn, METH_O, "" }, { 0 } };
+static PyMethodDef methods[] = { { "leak", leak, METH_O, "" },
+				 { "churn", churn, METH_O, "" },
+				 { 0 } };
 static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, "python_leak", NULL, -1, methods };
 
 PyMODINIT_FUNC PyInit_python_leak(void)

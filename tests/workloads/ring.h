@@ -24,7 +24,8 @@ static inline int ring_open(struct ring *r, unsigned requests, unsigned completi
 {
 	size_t sq_bytes, cq_bytes;
 
-	*r = (struct ring){ .p = { .flags = flags | (completions ? IORING_SETUP_CQSIZE : 0), .cq_entries = completions } };
+	*r = (struct ring){ .p = { .flags = flags | (completions ? IORING_SETUP_CQSIZE : 0),
+				   .cq_entries = completions } };
 	r->fd = (int)syscall(SYS_io_uring_setup, requests, &r->p);
 	if (r->fd < 0)
 		return -1;
@@ -32,8 +33,8 @@ static inline int ring_open(struct ring *r, unsigned requests, unsigned completi
 	cq_bytes = r->p.cq_off.cqes + r->p.cq_entries * sizeof(struct io_uring_cqe);
 	r->sq = mmap(NULL, sq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_SQ_RING);
 	r->cq = mmap(NULL, cq_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, IORING_OFF_CQ_RING);
-	r->entries = mmap(NULL, r->p.sq_entries * sizeof(*r->entries), PROT_READ | PROT_WRITE, MAP_SHARED, r->fd,
-			  IORING_OFF_SQES);
+	r->entries = mmap(NULL, r->p.sq_entries * sizeof(*r->entries), PROT_READ | PROT_WRITE,
+			  MAP_SHARED, r->fd, IORING_OFF_SQES);
 	return r->sq == MAP_FAILED || r->cq == MAP_FAILED || r->entries == MAP_FAILED ? -1 : 0;
 }
 
@@ -54,7 +55,8 @@ static inline struct io_uring_sqe *ring_request(struct ring *r, int code, int fd
 /* Hands in @requests and waits for @completions. */
 static inline void ring_enter(struct ring *r, unsigned requests, unsigned completions)
 {
-	while (syscall(SYS_io_uring_enter, r->fd, requests, completions, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+	while (syscall(SYS_io_uring_enter, r->fd, requests, completions, IORING_ENTER_GETEVENTS,
+		       NULL, 0) < 0)
 		;
 }
 

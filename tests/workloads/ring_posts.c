@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests of io_uring that post many completions: each in a thread of its own that moves bytes in one function of the same name
- * only. Some are handed in before it says `ready`, the others, and what all of them receive, at the line "move",
- * which is answered with {"function": bytes, ...}: what each says to have moved, 0 where the kernel has no such
- * request. */
+/* Requests of io_uring that post many completions: each in a thread of its own that moves bytes in
+ * one function of the same name only. Some are handed in before it says `ready`, the others, and
+ * what all of them receive, at the line "move", which is answered with {"function": bytes, ...}:
+ * what each says to have moved, 0 where the kernel has no such request. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -95,8 +95,10 @@ static void connect_pair(int type, int ret[2])
 	ret[1] = socket(AF_INET, type, 0);
 	make_room(listener);
 	make_room(ret[1]);
-	need(bind(listener, (struct sockaddr *)&address, len) == 0 && getsockname(listener, (struct sockaddr *)&address, &len) == 0 &&
-	     (type == SOCK_DGRAM || listen(listener, 1) == 0) && connect(ret[1], (struct sockaddr *)&address, len) == 0);
+	need(bind(listener, (struct sockaddr *)&address, len) == 0 &&
+	     getsockname(listener, (struct sockaddr *)&address, &len) == 0 &&
+	     (type == SOCK_DGRAM || listen(listener, 1) == 0) &&
+	     connect(ret[1], (struct sockaddr *)&address, len) == 0);
 	ret[0] = type == SOCK_DGRAM ? listener : accept(listener, NULL, NULL);
 	need(ret[0] >= 0);
 }
@@ -115,14 +117,15 @@ static void prepare(struct many *m)
 		make_room(ends[1]);
 	m->from = ends[0];
 	m->to = ends[1];
-	m->header = (struct msghdr){ .msg_namelen = sizeof(struct sockaddr_storage), .msg_controllen = CONTROL_BYTES };
+	m->header = (struct msghdr){ .msg_namelen = sizeof(struct sockaddr_storage),
+				     .msg_controllen = CONTROL_BYTES };
 	need(ring_open(&m->ring, 2, m->completions, m->flags) == 0);
 	provide(m);
 	if (m->armed)
 		ask(m);
 }
 
-/* What came, without what RECVMSG writes before it; that is how much of it is the message's. */
+/* The bytes of the message itself, without the header that RECVMSG writes before them. */
 static long payload(struct many *m, const struct io_uring_cqe *cqe)
 {
 	const struct io_uring_recvmsg_out *out = (void *)m->buffers[cqe->flags >> IORING_CQE_BUFFER_SHIFT];
@@ -130,7 +133,8 @@ static long payload(struct many *m, const struct io_uring_cqe *cqe)
 	need(cqe->res > 0);
 	if (m->code != IORING_OP_RECVMSG)
 		return cqe->res;
-	need(out->payloadlen + sizeof(*out) + sizeof(struct sockaddr_storage) + CONTROL_BYTES == (size_t)cqe->res);
+	need(out->payloadlen + sizeof(*out) + sizeof(struct sockaddr_storage) + CONTROL_BYTES ==
+	     (size_t)cqe->res);
 	return out->payloadlen;
 }
 
@@ -216,7 +220,8 @@ F send_bundle(struct many *m)
 	return n;
 }
 
-/* Two completions fit; the request ends with the third, which does not. Then nobody can say which request it is that sends. */
+/* Two completions fit; the request ends with the third, which does not. Then nobody can say which
+ * request it is that sends. */
 F recv_full(struct many *m)
 {
 	struct io_uring_sqe *entry;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A program that lives for a few milliseconds of CPU in storm_burn(), and a parent that starts RATE of them
- * a second for SECONDS (`short storm RATE SECONDS [MS]`), 5 ms each or MS. Prints the CPU time the children
- * used, in ns. */
+/* A program that lives for a few milliseconds of CPU in storm_burn(), and a parent that starts RATE
+ * of them a second for SECONDS (`short storm RATE SECONDS [MS]`), 5 ms each or MS. Prints the CPU
+ * time the children used, in ns. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

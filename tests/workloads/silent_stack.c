@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A thread that sleeps on a stack which a userfaultfd, who never answers, would have to bring back: who reads it from
- * outside waits until it is killed. The other thread is busy. */
+/* A thread that sleeps on a stack which a userfaultfd, who never answers, would have to bring back:
+ * who reads it from outside waits until it is killed. The other thread is busy. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -35,8 +35,9 @@ int main(void)
 	pthread_attr_t attr;
 	pthread_t thread;
 
-	if (stack == MAP_FAILED || fd < 0 || ioctl(fd, UFFDIO_API, &api) || pthread_attr_init(&attr) ||
-	    pthread_attr_setstack(&attr, stack, STACK_BYTES) || pthread_create(&thread, &attr, sleep_for_ever, NULL))
+	if (stack == MAP_FAILED || fd < 0 || ioctl(fd, UFFDIO_API, &api) ||
+	    pthread_attr_init(&attr) || pthread_attr_setstack(&attr, stack, STACK_BYTES) ||
+	    pthread_create(&thread, &attr, sleep_for_ever, NULL))
 		return 1;
 	await_asleep(&begun, 1, 0);
 	if (madvise(stack, STACK_BYTES, MADV_DONTNEED) || ioctl(fd, UFFDIO_REGISTER, &range))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Waits for a byte on its standard input, uses MS of CPU time below ten frames of chain_V() and one of burn_V(), and ends
- * (`sleeper MS`). Built with -DV=N it is another program for each N. */
+/* Waits for a byte on its standard input, uses MS of CPU time below ten frames of chain_V() and one
+ * of burn_V(), and ends (`sleeper MS`). Built with -DV=N it is another program for each N. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Uses MS milliseconds of CPU time, then starts the rest of its arguments as a program in its place, if there are any. */
+/* Uses MS milliseconds of CPU time, then starts the rest of its arguments as a program in its
+ * place, if there are any. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A main thread that never waits, and a thread "nap" that works for 20 ms and sleeps for 1, again and again. */
+/* A main thread that never waits, and a thread "nap" that works for 20 ms and sleeps for 1, again
+ * and again. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known shares in a program and, with -DLIBRARY, its library, which exports every other function: work_a 40 %, work_c 20 % of the
-// library's own, shown_b 30 %, and of the program work_d 10 %.
+// Known shares in a program and, with -DLIBRARY, its library, which exports every other function:
+// work_a 40 %, work_c 20 % of the library's own, shown_b 30 %, and of the program work_d 10 %.
 //
 // usage: stripped CPU-SECONDS
 #include <stdint.h>

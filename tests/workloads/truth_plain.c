@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known shares in C: leaf_a 60 % below 20 frames of chain_a, leaf_b 40 % below 5 of chain_b. truth_plain.rs
-// and truth_plain.go are the same program.
+// Known shares in C: leaf_a 60 % below 20 frames of chain_a, leaf_b 40 % below 5 of chain_b.
+// truth_plain.rs and truth_plain.go are the same program.
 //
 // usage: truth_plain CPU-SECONDS
 #include <stdint.h>

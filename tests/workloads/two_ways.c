@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* two_ways SLOW [BESIDE]: prints `ready`, then does rounds of work for ever: of a hundred on average SLOW in slow_way() and the
- * others in fast_way(), and to them BESIDE each in four functions that nobody changes. One thread does all of it, so
- * that the parts do not depend on what else wants the CPUs; rounds are drawn, so that none are in step with samples. */
+/* two_ways SLOW [BESIDE]: prints `ready`, then does rounds of work for ever: of a hundred on
+ * average SLOW in slow_way() and the others in fast_way(), and to them BESIDE each in four
+ * functions that nobody changes. One thread does all of it, so that the parts do not depend on what
+ * else wants the CPUs; rounds are drawn, so that none are in step with samples. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,8 @@ static unsigned draw(unsigned below)
 int main(int argc, char **argv)
 {
 	static void (*const beside_ways[])(void) = { beside_one, beside_two, beside_three, beside_four };
-	unsigned slow = argc > 1 ? (unsigned)atoi(argv[1]) : 0, beside = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+	unsigned slow = argc > 1 ? (unsigned)atoi(argv[1]) : 0,
+		 beside = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
 
 	(void)puts("ready");
 	(void)fflush(stdout);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Four functions that do 40, 30, 20 and 10 units of the same work in every round, so that a comparison of two
- * runs has a known answer. FACTOR multiplies the work of one of them. Runs until it is killed.
- * usage: units [FUNCTION FACTOR] */
+/* Four functions that do 40, 30, 20 and 10 units of the same work in every round, so that a
+ * comparison of two runs has a known answer. FACTOR multiplies the work of one of them. Runs until
+ * it is killed. usage: units [FUNCTION FACTOR] */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observing its allocations costs a program: CPU time of a pair of malloc and free in it and in a twin that nobody
-observes. Both take turns on one CPU every few milliseconds, so that what makes the machine faster or slower does so to both;
-then they change roles, so that what makes one of them faster does so to both. And the same under memleak of libbpf-tools."""
+"""The cost of observing a program's allocations: CPU time of a pair of malloc and free in it and in
+a twin that nobody observes. Both take turns on one CPU every few milliseconds, so that a faster or
+slower machine affects both. Then they change roles, so that a difference between the two processes
+cancels. The same is measured under memleak of libbpf-tools."""
 
 import contextlib
 import math

@@ -19,8 +19,10 @@ import allocations_bench
 import completeness_bench
 import coverage_bench
 import goroutines_bench
+import grafana_bench
 import history_bench
 import http_bench
+import intervals_bench
 import leaks_bench
 import names_bench
 import rivals_bench
@@ -56,7 +58,8 @@ def bpf_programs(daemon):
 
 
 def map_bytes(daemon):
-    """What the kernel charges for the collector's maps, the inner ones of its unwind tables included."""
+    """Bytes that the kernel charges for the collector's maps, including the inner maps of its
+    unwind tables."""
     collector = daemon.children()["profd-collect"]
     total = 0
     for fd in os.listdir(f"/proc/{collector}/fdinfo"):
@@ -308,13 +311,14 @@ def libbpf(seconds):
 
 
 def sampled(_):
-    """What a sample costs the program it is taken of, beside perf record -g."""
+    """The cost of a sample for the sampled program, beside perf record -g."""
     rivals_bench.sampled(row)
 
 
 def api(_):
-    """The HTTP API under load."""
+    """The HTTP API under load, and the calls of Grafana."""
     http_bench.run(absolute)
+    grafana_bench.run(absolute)
 
 
 def names(_):
@@ -335,6 +339,11 @@ def allocations(_):
 def coverage(_):
     """How true what is said of allocations is: 20 runs, some 15 minutes."""
     coverage_bench.run(absolute)
+
+
+def intervals(_):
+    """The same for 40 programs that are drawn by chance, and whether all sites of a session are off by one factor."""
+    intervals_bench.run(absolute)
 
 
 def leaks(_):
@@ -414,7 +423,7 @@ def viewers(_):
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, coverage, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, intervals, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
 
 
 def main():

@@ -8,11 +8,13 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
-#include "agent/profile/compare.h"
+#include "agent/profile/compare/compare.h"
 
 #define FUNCTIONS 5000u
 #define WINDOWS	  60u
-#define OFTEN	  18u /* windows in which a function was seen: 180,000 cells together, as measured on programs */
+#define OFTEN                                                                                      \
+	18u /* windows in which a function was seen: 180,000 cells together, as measured on        \
+	       programs */
 #define ROUNDS	  21
 
 static uint64_t random_state = 1;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a profiler costs, by the kernel's accounting: CPU time of processes, run time of the BPF programs they hold."""
+"""Cost of a profiler by the kernel's accounting: CPU time of its processes, run time of the BPF
+programs that they hold."""
 
 import contextlib
 import json
@@ -24,7 +25,7 @@ def on_cpu_ns(pid):
 
 
 def cpu_s(pids):
-    """Of processes, and of their children that have ended."""
+    """CPU time of processes and of their ended children, in seconds."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory and alloc say of a program that counts its own allocations (tests/workloads/heap.c): how often the truth
-lies inside the 95 % interval that the answer itself states, and how far steady sites are off."""
+"""Accuracy of memory and alloc for a program that counts its own allocations
+(tests/workloads/heap.c): how often the truth lies inside the 95 % interval that the answer itself
+states, and how far steady sites are off."""
 
 import contextlib
 import json

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Days from a record: days SOURCE TARGET COUNT THIN [SERVICE]. Reads the one day file below SOURCE (a data folder), which
- * was recorded at THIN times the rate of the days: each of its minutes is THIN of theirs, among which its samples are
- * spread at random. Fills the COUNT days before today of TARGET with these over and over, rolled up hour by hour as the
- * daemon does.
- * A stack that was seen in one minute of the record only is, when its minute comes again, a stack that was never seen
- * before, as often as the record says that samples hit such: distinct stacks after n samples grow as k * n^b, k and b from
- * the first half of the record and the whole. Else it is one of those that were seen once. Fresh stacks share as many
- * outer frames with others as their model does. Then they go on by calls that others have, too, or by new ones, as often as
- * the record's stacks do beyond what they share. Processes that lived in one minute of the record are new ones each time.
- * Prints for each series: samples of the record, of a day, distinct stacks, b, and last the share of calls that are known. */
+/* Days from a record: days SOURCE TARGET COUNT THIN [SERVICE]. Reads the one day file below SOURCE
+ * (a data folder), which was recorded at THIN times the rate of the days: each of its minutes is
+ * THIN of theirs, among which its samples are spread at random. Fills the COUNT days before today
+ * of TARGET with these over and over, rolled up hour by hour as the daemon does. A stack that was
+ * seen in one minute of the record only is, when its minute comes again, a stack that was never
+ * seen before, as often as the record says that samples hit such: distinct stacks after n samples
+ * grow as k * n^b, k and b from the first half of the record and the whole. Else it is one of those
+ * that were seen once. Fresh stacks share as many outer frames with others as their model does.
+ * Then they go on by calls that others have, too, or by new ones, as often as the record's stacks
+ * do beyond what they share. Processes that lived in one minute of the record are new ones each
+ * time. Prints for each series: samples of the record, of a day, distinct stacks, b, and last the
+ * share of calls that are known. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,6 +22,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/recording/chunk_decode.h"
 #include "agent/recording/roll_up.h"
 #include "agent/recording/session_chunks.h"
 
@@ -213,12 +216,14 @@ static struct series *series_of(const struct store_window *row)
 	return b.series = s;
 }
 
-/* Adds @samples of @from to minute @to. Each is worth the same, as where a rate stays what it is. */
+/* Adds @samples of @from to minute @to. Each is worth the same, as where a rate stays what it is.
+ */
 static void spread(struct sums_vec *to, const struct chunk_sum *from, uint64_t samples)
 {
 	if (!b.one)
 		b.one = from->value / (int64_t)(from->value2 / SAMPLE);
-	must(sums_vec_push(to, (struct chunk_sum){ from->pair, from->attr, b.one * (int64_t)samples, samples * SAMPLE }),
+	must(sums_vec_push(to, (struct chunk_sum){ from->pair, from->attr, b.one * (int64_t)samples,
+						   samples * SAMPLE }),
 	     "sum", NULL);
 }
 
@@ -392,7 +397,8 @@ static bool is_known_call(uint32_t stack, uint64_t from, uint64_t to)
 	       is_call(find_call((struct call){ from, to, stack + 1 }), from, to);
 }
 
-/* Which frames are called from which; and beyond what stacks share, how many of their calls others have. */
+/* Finds the calls between frames. Counts how many calls of a stack, beyond the shared prefix, other
+ * stacks have too. */
 static void find_calls(void)
 {
 	uint64_t own = 0, known = 0;
@@ -413,7 +419,8 @@ static void find_calls(void)
 	b.known_calls = own ? (double)known / (double)own : 1;
 }
 
-/* How many pids and how much time of the day there are from one thread or process that came and went to the next. */
+/* How many pids and how much time of the day there are from one thread or process that came and
+ * went to the next. */
 static void find_pids(void)
 {
 	uint32_t first = PID_MAX, last = 0, threads = 1, processes = 1;
@@ -468,12 +475,15 @@ static uint64_t frame_of_any(void)
 	return other->count ? other->frames[below(other->count)] : 0;
 }
 
-/* What @from calls in the record, as often as stacks have it. */
+/* A call of @from, drawn as often as the recorded stacks have it. */
 static uint64_t call_from(uint64_t from)
 {
-	size_t first = find_call((struct call){ from, 0, 0 }), end = find_call((struct call){ from, UINT64_MAX, UINT32_MAX });
+	size_t first = find_call((struct call){ from, 0, 0 }),
+	       end = find_call((struct call){ from, UINT64_MAX, UINT32_MAX });
 
-	return first < end && uniform() < b.known_calls ? b.calls.data[first + below(end - first)].to : frame_of_any();
+	return first < end && uniform() < b.known_calls
+		       ? b.calls.data[first + below(end - first)].to
+		       : frame_of_any();
 }
 
 /* As @model as far as it shares frames with others. */
@@ -536,7 +546,8 @@ static uint32_t attr_for(uint32_t recorded)
 		return recorded;
 	if (u64map_get(&b.new_attr, recorded, &at))
 		return (uint32_t)at;
-	/* A thread that came and went, in a process of its own if that did, too: one after the other, as often as in the record. */
+	/* A thread that came and went, in a process of its own if that did, too: one after the
+	 * other, as often as in the record. */
 	b.pid = PID_FIRST + (b.pid + (uint32_t)below(2 * b.pids_between) + 1) % (PID_MAX - PID_FIRST);
 	attr.tid = b.pid;
 	if (process.p.tgid == b.attrs.data[recorded].tid) {
@@ -582,7 +593,8 @@ static void write_hour(const struct store_day *day)
 		chunks[i].data = data[i].data;
 		chunks[i].len = data[i].len;
 	}
-	must(store_history_append(b.target, day, chunks, 3, b.rows.data, b.rows.count, 1, 1, &err), "hour", &err);
+	must(store_history_append(b.target, day, chunks, 3, b.rows.data, b.rows.count, 1, 1, &err),
+	     "hour", &err);
 	for (; b.rows.count; b.rows.count--)
 		free((void *)(uintptr_t)b.rows.data[b.rows.count - 1].data);
 	for (int i = 0; i < 3; i++)
@@ -621,7 +633,8 @@ static int by_part_and_stack(const void *a, const void *c)
 	return chunk_compare_stacks(&x->stack, &y->stack);
 }
 
-/* Numbers the minute's fresh pairs as the daemon does (recorder_order_pairs()); they begin at @first. */
+/* Numbers the minute's fresh pairs as the daemon does (recorder_order_pairs()); they begin at
+ * @first. */
 static void order_pairs(uint32_t first, uint32_t *moved)
 {
 	size_t count = b.fresh_pairs.count;
@@ -684,7 +697,8 @@ static void begin_day(const struct store_day *day)
 	}
 }
 
-/* The first pass over the record shows what is known at its end, as if the day had begun with it. */
+/* The first pass over the record shows what is known at its end, as if the day had begun with it.
+ */
 static void write_day(const struct store_day *day)
 {
 	uint64_t begin_ns = day->day * DAY_NS;

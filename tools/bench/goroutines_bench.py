@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading goroutines costs: CPU time of the reader, and the throughput of a program while its goroutines are
-read without pause, beside the same program while another's are read."""
+"""Cost of reading goroutines: CPU time of the reader, and the throughput of a program while its
+goroutines are read without pause, beside the same program while another's are read."""
 
 import math
 import os

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What history costs: bytes on the disk for a sample beside pprof files of the same minutes, time to merge a day and a
-month, pages of a long list, one comparison, and the statistical tables in full."""
+"""Cost of history: bytes on the disk for a sample beside pprof files of the same minutes, time to
+merge a day and a month, pages of a long list, one comparison, and the statistical tables in
+full."""
 
 import collections
 import contextlib
@@ -66,7 +67,7 @@ def size_of(folder):
 
 
 def detail_of(folder):
-    """What single samples with their times take, beside the day files."""
+    """Bytes of the single samples with their times, which are stored beside the day files."""
     folder = os.path.join(folder, "sessions")
     return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder) if name.startswith("detail-"))
 
@@ -176,7 +177,7 @@ def run(row, absolute, seconds):
 
 def tables(absolute, runs=1000):
     """Cells of the tables of false calls, power and coverage outside their band."""
-    done = subprocess.run([os.path.join(BUILD, "tests/unit/test_share_test")], capture_output=True, text=True,
+    done = subprocess.run([os.path.join(BUILD, "tests/unit/test_share_changes")], capture_output=True, text=True,
                           env=dict(os.environ, PROFD_TEST_RUNS=str(runs)))
     cells = done.stdout.count("bound") + done.stdout.count("others")
     absolute(f"cells of {cells} outside their band", done.stderr.count(" x "), 0, f"{runs} runs each")

@@ -13,7 +13,7 @@ LEAK_BYTES = 100
 
 
 def name_after(daemon, path, bytes_per_s, seconds):
-    """What is suspected after so many seconds."""
+    """The functions suspected of leaking after so many seconds."""
     program = Program(path, PAIRS_PER_S, 1, bytes_per_s // LEAK_BYTES)
     try:
         wait_until(lambda: daemon.profile(program.service, 1, "alloc")["quality"].get("windows"), 90, "probes")

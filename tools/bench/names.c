@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the symbolizer process does with one file, as a command, to be timed and compared with others':
+/* The work of the symbolizer process on one file, as a command, to be timed beside other tools:
  *   names rows FILE               unwind table, built and thrown away
  *   names build FILE DEBUG IMAGE  symbol index of FILE and its debug file ("" = none) into IMAGE
- *   names find FILE IMAGE         virtual addresses of FILE from standard input, answers as llvm-symbolizer
- *                                 prints them: function, file:line:0 per frame, an empty line per address */
+ *   names find FILE IMAGE         virtual addresses of FILE from standard input; answers as
+ *                                 llvm-symbolizer prints them: function, file:line:0 per frame,
+ *                                 an empty line per address */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,11 +70,14 @@ static void print_place(const struct symbol_frame *frame)
 		printf("%s\n??:0:0\n", frame->function);
 }
 
-static void answer(const struct symbol_index *index, const struct elf_segments *segments, uint64_t ev)
+static void answer(const struct symbol_index *index, const struct elf_segments *segments,
+		   uint64_t ev)
 {
 	struct symbol_frame frames[SYMBOL_INLINE_MAX];
 	uint64_t fo, left;
-	int count = elf_segments_to_fo(segments, ev, &fo, &left) ? symbol_index_find(index, fo, frames) : 0;
+	int count = elf_segments_to_fo(segments, ev, &fo, &left)
+			    ? symbol_index_find(index, fo, frames)
+			    : 0;
 
 	if (count && !frames[0].function[0])
 		count = 0;

@@ -14,7 +14,7 @@ from harness import BUILD, ROOT, check
 ADDRESSES = 20000
 CANDIDATES = [  # large files with debug information as machines have them; five or more are wanted
     os.path.join(BUILD, "profd"), "/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libtsan.so.2",
-    "/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/bin/node", *glob.glob("/root/.pyenv/versions/3.1[23]*/lib/libpython3.1?.so.1.0"),
+    "/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/bin/node", *glob.glob(os.path.expanduser("~/.pyenv/versions/3.1[23]*/lib/libpython3.1?.so.1.0")),
     *glob.glob(os.path.expanduser("~/.rustup/toolchains/stable*/lib/rustlib/*/lib/libstd-*.so")),
 ]
 TABLE_OF = "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1"
@@ -32,7 +32,7 @@ def debug_file(path):
 
 
 def random_addresses(path):
-    """Of code: tables that assemblers put between it are left out."""
+    """Random addresses of code; tables that assemblers put between functions are left out."""
     text = re.search(r" \.text +PROGBITS +([0-9a-f]+) [0-9a-f]+ ([0-9a-f]+)", output("readelf", "-SW", path))
     tables = [(int(at, 16), int(size, 0)) for at, size in
               re.findall(r"^ +\d+: ([0-9a-f]+) +(\w+) OBJECT ", output("readelf", "-sW", path), re.M)]
@@ -71,8 +71,9 @@ def same_line(ours, theirs):
 
 
 def same(ours, theirs, address_of):
-    """Of names of one function (aliases, folded code, clones) either is right; a name may be qualified here and bare
-    there; where there is no line theirs may name a file."""
+    """Whether two chains of frames are the same. Any name of one function counts (aliases, folded
+    code, clones). A name may be qualified on our side only. Where we have no line, theirs may still
+    name a file."""
     if len(ours) != len(theirs):
         return False
     for (name, place), (their_name, their_place) in zip(ours, theirs):
@@ -114,7 +115,8 @@ def instructions(path):
 
 
 def go_accuracy(folder):
-    """Of a large Go program, whole and stripped: our chain of inlined calls against its own runtime's."""
+    """The share of equal chains of inlined calls in a large Go program, whole and stripped, against
+    the chains of its own runtime."""
     shares = []
     for name, flags in (("go", []), ("go-stripped", ["-ldflags=-s -w"])):
         program, image = os.path.join(folder, name), os.path.join(folder, "image")

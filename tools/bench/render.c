@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory and CPU time of writing a profile of a million distinct stacks in every format, to a reader that keeps
- * nothing. Prints a line for each: format, MiB of the profile in memory, MiB written, MiB of resident memory more than
- * before at the worst moment, seconds of CPU time. */
+/* Memory and CPU time of writing a profile of a million distinct stacks in every format, to a
+ * reader that keeps nothing. Prints a line for each: format, MiB of the profile in memory, MiB
+ * written, MiB of resident memory more than before at the worst moment, seconds of CPU time. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +45,10 @@ static void make_frames(struct profile_builder *b, uint32_t *frames)
 		struct profile_function function = { .file = file, .line = 10 * i };
 		struct profile_frame frame = { .mapping = mapping, .offset = 64 * i, .line = 10 * i + 3 };
 
-		(void)snprintf(name, sizeof(name), "program::part%u::Checker<Type%u>::check(Node const*)", i % 97, i);
-		(void)snprintf(symbol, sizeof(symbol), "_ZN7program6part%u7CheckerI8Type%uE5checkEPK4Node", i % 97, i);
+		(void)snprintf(name, sizeof(name),
+			       "program::part%u::Checker<Type%u>::check(Node const*)", i % 97, i);
+		(void)snprintf(symbol, sizeof(symbol),
+			       "_ZN7program6part%u7CheckerI8Type%uE5checkEPK4Node", i % 97, i);
 		function.name = text(b, name);
 		function.symbol = text(b, symbol);
 		frame.function = profile_builder_function(b, &function);
@@ -57,7 +59,9 @@ static void make_frames(struct profile_builder *b, uint32_t *frames)
 /* A few programs' worth of outer frames, and inner ones that part. */
 static struct profile *make_profile(void)
 {
-	const struct profile_meta meta = { .type = PROFILE_CPU, .duration_ns = 60000000000, .sample_rate = 999 };
+	const struct profile_meta meta = { .type = PROFILE_CPU,
+					   .duration_ns = 60000000000,
+					   .sample_rate = 999 };
 	const struct profile_quality quality = { .samples = STACKS };
 	struct profile_builder *b = profile_builder_create(&meta, UINT32_MAX / 2);
 	uint32_t *frames = calloc(FUNCTIONS, sizeof(*frames));

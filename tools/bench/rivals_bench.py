@@ -69,7 +69,8 @@ def build_libbpf(source, tool):
 # ---- what one costs ----------------------------------------------------------------------------------------------
 
 class Cost:
-    """Of processes during a span: % of one CPU, and us a sample in BPF, which is not in it."""
+    """The cost of processes during a span: CPU use in % of one CPU, and BPF time in us a sample,
+    which the CPU use does not include."""
 
     def __init__(self, pids, seconds):
         cpu, (ns, runs) = cpu_s(pids), bpf_run(pids, "perf_event")

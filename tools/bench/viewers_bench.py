@@ -54,7 +54,7 @@ VIEWERS = {
     "d3-flame-graph": ("d3.html#{0}", "document.querySelector('g.frame')", "click"),
     "Grafana": ("grafana.html#{0}", "document.querySelector('canvas')?.height > 200", "click"),
 }
-# Where a frame of the second row is.
+# The place of a frame of the second row.
 SPOTS = {
     "profd": "(b => { const r = explorer.canvas.getBoundingClientRect(); return [r.left + b.left + b.width / 2, r.top + b.top + 8]; })(explorer.view.box(children(explorer.model, 0)[0]))",
     "speedscope": "[300, 190]",

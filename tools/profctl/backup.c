@@ -87,7 +87,8 @@ static bool is_ours(const char *name)
 static int copy_out(struct restore *r, const struct tar_entry *entry)
 {
 	cleanup_free char *chunk = malloc(COPY_BYTES);
-	cleanup_close int out = openat(r->aside_fd, entry->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	cleanup_close int out =
+		openat(r->aside_fd, entry->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	uint64_t left = entry->bytes;
 	char padding[TAR_BLOCK];
 	int rc = out < 0 ? -errno : chunk ? 0 : -ENOMEM;
@@ -168,8 +169,10 @@ static int check_empty(const struct restore *r)
 		return 0;
 	count = scandirat(r->dir_fd, ".", &others, is_other, alphasort);
 	if (count > 0)
-		(void)fprintf(stderr, "profctl: %s is no data directory and not empty (%s): give an empty one\n", r->dir,
-			      others[0]->d_name);
+		(void)fprintf(
+			stderr,
+			"profctl: %s is no data directory and not empty (%s): give an empty one\n",
+			r->dir, others[0]->d_name);
 	for (int i = 0; i < count; i++)
 		free(others[i]);
 	free(others);

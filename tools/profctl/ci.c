@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The gate: profile a service while a command runs, compare with a baseline, say it in an exit status. */
+/* The gate: profile a service while a command runs, compare with a baseline, say it in an exit
+ * status. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,15 +20,21 @@
 #define PAGES_MAX     100 /* of baselines looked through for a label */
 #define DURATION_S    60  /* without a command */
 #define LONGEST_S     3600
-#define MARGIN_S      60  /* the profile is ended by us: asking for a finished one to stop deletes it */
+#define MARGIN_S      60 /* profctl ends the profile: stopping a finished one deletes it */
 #define WAIT_S	      600 /* for the service that the command starts */
 #define POLL_NS	      (100 * NS_PER_MS)
 #define END_GRACE_NS  (10 * NS_PER_S) /* between SIGTERM and SIGKILL */
 #define NAME_VARIABLE "OTEL_SERVICE_NAME"
 
-enum outcome { PASSED = 0, REGRESSED = 1, WRONG_USE = EXIT_USAGE, UNDECIDED = 3, COMMAND_FAILED = 4 };
+enum outcome {
+	PASSED = 0,
+	REGRESSED = 1,
+	WRONG_USE = EXIT_USAGE,
+	UNDECIDED = 3,
+	COMMAND_FAILED = 4
+};
 
-/* What came of a run; parts that were not reached are NULL. */
+/* The results of a run; parts that were not reached are NULL. */
 struct gate {
 	cJSON *baseline, *session, *comparison;
 	int command_status; /* as a shell gives it; -1 = no command, or it was ended by us */
@@ -99,8 +106,8 @@ static void pass_on(int signal_number)
 		(void)kill(-(pid_t)running_group, signal_number);
 }
 
-/* In a process group of its own, so that all of it can be ended. @quiet: standard output is ours alone, what
- * the command prints goes to standard error. */
+/* In a process group of its own, so that all of it can be ended. @quiet: standard output is ours
+ * alone, what the command prints goes to standard error. */
 static pid_t spawn(char **argv, bool quiet)
 {
 	const struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
@@ -151,7 +158,8 @@ static void end_command(pid_t pid)
 	}
 }
 
-/* ---- the profile ------------------------------------------------------------------------------- */
+/* ---- the profile -------------------------------------------------------------------------------
+ */
 
 /* Whether the service has processes now; -1 after printing why it is not known. */
 static int is_live(const struct arguments *args)
@@ -185,8 +193,8 @@ static int wait_for_start(const struct arguments *args, const char *id)
 	}
 }
 
-/* Until the command has ended or was profiled long enough; then both are over. -1 after printing why the
- * profile is not known. */
+/* Until the command has ended or was profiled long enough; then both are over. -1 after printing
+ * why the profile is not known. */
 static int run_both(const struct arguments *args, pid_t pid, const char *id, uint32_t duration_s,
 		    struct gate *gate)
 {
@@ -218,7 +226,8 @@ static int profile_command(const struct arguments *args, struct gate *gate)
 	const char *id;
 	pid_t pid;
 
-	/* Who drives a running service is not part of it; who is not anybody yet is given its name. */
+	/* A command that drives a running service is not part of it. A command that is the service
+	 * is given its name. */
 	if (live == 0 && setenv(NAME_VARIABLE, args->service, 0) < 0)
 		return WRONG_USE;
 	waiting.wait_s = WAIT_S;
@@ -255,7 +264,8 @@ static int profile_service(const struct arguments *args, struct gate *gate)
 		       : PASSED;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------- */
+/* ---- the verdict -------------------------------------------------------------------------------
+ */
 
 static int judge(const cJSON *comparison)
 {

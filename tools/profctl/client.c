@@ -24,6 +24,7 @@ struct client {
 	char *token;
 	char *tenant;
 	bool for_people;
+	bool refused;
 };
 
 static bool socket_answers(const char *path)
@@ -112,6 +113,11 @@ bool client_is_local(const struct client *client)
 	return local;
 }
 
+bool client_was_refused(const struct client *client)
+{
+	return client->refused;
+}
+
 char *client_escape(struct client *client, const char *text)
 {
 	char *escaped = curl_easy_escape(client->curl, text, 0), *copy;
@@ -166,7 +172,7 @@ static struct curl_slist *make_headers(const struct client *client, const char *
 	return list;
 }
 
-/* What every request has in common. @headers are the caller's to release. */
+/* Sets the options that all requests share. @headers are the caller's to release. */
 static void set_up(struct client *client, const char *method, const char *url,
 		   struct curl_slist *headers)
 {
@@ -213,11 +219,12 @@ int client_request(struct client *client, const char *method, const char *path, 
 	if (rc != CURLE_OK)
 		return unreachable(client, rc);
 	(void)curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+	client->refused = status == 400;
 	*ret_body = buf_take(&answer, ret_len);
 	return *ret_body ? (int)status : -ENOMEM;
 }
 
-/* Where what is named by @path can be looked up. */
+/* The command that lists the names that @path may have. */
 static const char *where_listed(const char *path)
 {
 	static const struct {
@@ -249,7 +256,8 @@ static void print_problem(int status, const char *path, const cJSON *problem, co
 		      status == 404 ? where_listed(path) : "", status);
 }
 
-/* Bytes of the character at @text that a terminal would obey, 0 = none: C0 and C1 controls, marks of direction. */
+/* Bytes of the character at @text that a terminal would obey, 0 = none: C0 and C1 controls, marks
+ * of direction. */
 static size_t obeyed_bytes(const unsigned char *text)
 {
 	if (text[0] < 0x20 || text[0] == 0x7f)
@@ -261,7 +269,9 @@ static size_t obeyed_bytes(const unsigned char *text)
 	if (text[0] == 0xe2 && text[1] == 0x80 && /* U+200B to U+200F, U+2028 to U+202E */
 	    ((text[2] >= 0x8b && text[2] <= 0x8f) || (text[2] >= 0xa8 && text[2] <= 0xae)))
 		return 3;
-	return text[0] == 0xe2 && text[1] == 0x81 && text[2] >= 0xa0 && text[2] <= 0xaf ? 3 : 0; /* U+2060 to U+206F */
+	return text[0] == 0xe2 && text[1] == 0x81 && text[2] >= 0xa0 && text[2] <= 0xaf
+		       ? 3
+		       : 0; /* U+2060 to U+206F */
 }
 
 static void clean_text(char *text)
@@ -378,6 +388,7 @@ int client_download(struct client *client, const char *path, int fd, client_prog
 	rc = curl_easy_perform(client->curl);
 	curl_slist_free_all(headers);
 	(void)curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+	client->refused = status == 400;
 	if (d.error < 0) {
 		(void)fprintf(stderr, "profctl: cannot write: %s\n", strerror(-d.error));
 	} else if (rc != CURLE_OK) {

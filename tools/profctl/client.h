@@ -28,21 +28,24 @@ void client_destroy(struct client *client);
 CLEANUP_DEFINE(client, struct client *, client_destroy);
 
 /* One request. @path begins with '/' and is already escaped; @body NULL = none.
- * @ret_body owned by the caller, NUL-terminated. Returns the HTTP status, or -errno after printing why
- * the daemon could not be reached. */
+ * @ret_body owned by the caller, NUL-terminated. Returns the HTTP status, or -errno after printing
+ * why the daemon could not be reached. */
 int client_request(struct client *client, const char *method, const char *path, const cJSON *body,
 		   const char *accept, char **ret_body, size_t *ret_len) must_use;
 
-/* Request for JSON: 0 and the answer, or -1 after printing the daemon's error (detail and remedy). A 204
- * leaves *ret NULL. Names come from programs of others: where the answer is for people, control characters and those that
- * turn the direction of text are '?'. */
+/* true: the daemon refused the last request because a parameter or a value was wrong (HTTP 400). */
+bool client_was_refused(const struct client *client);
+
+/* Request for JSON: 0 and the answer, or -1 after printing the daemon's error (detail and remedy).
+ * A 204 leaves *ret NULL. Names come from programs of others: where the answer is for people,
+ * control characters and those that turn the direction of text are '?'. */
 int client_json(struct client *client, const char *method, const char *path, const cJSON *body,
 		cJSON **ret) must_use;
 /* The same for @collection/@id, which is escaped. */
 int client_item(struct client *client, const char *method, const char *collection, const char *id,
 		cJSON **ret) must_use;
-/* The body of a GET into @fd as it arrives; @progress, if not NULL, is told of the bytes so far and in all
- * (0 = not known). 0, or -1 after printing why. */
+/* Writes the body of a GET into @fd as it arrives. @progress, if not NULL, gets the bytes so far
+ * and in all (0 = not known). 0, or -1 after printing why. */
 typedef void client_progress_fn(double done, double total);
 int client_download(struct client *client, const char *path, int fd,
 		    client_progress_fn *progress) must_use;
@@ -51,7 +54,7 @@ char *client_escape(struct client *client, const char *text);
 /* Adds "name=value", escaped, behind '?' or '&'; nothing for a NULL value. */
 void client_add_parameter(struct client *client, struct buf *path, const char *name,
 			  const char *value);
-/* What stands before paths that are shown to people: the URL, or "" for a socket. */
+/* The prefix of paths that are shown to people: the URL, or "" for a socket. */
 const char *client_address(const struct client *client);
 /* Does the daemon run on this machine, as far as the address tells? */
 bool client_is_local(const struct client *client);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man pages come.
- * Exit codes: 0 done, 1 failed, 2 wrong usage; of record the command's own (128 and its signal if one ended it), 1 if profctl
- * failed; of ci 0 not regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the command failed. */
+/* The commands of profctl: one table (commands.c) from which dispatch, help, completion and man
+ * pages come. Exit codes: 0 done, 1 failed, 2 wrong usage; of record the command's own (128 and its
+ * signal if one ended it), 1 if profctl failed, 2 for wrong usage; of ci 0 not regressed, 1
+ * regressed, 2 wrong use or no daemon, 3 could not tell, 4 the command failed. */
 #ifndef PROFCTL_COMMAND_H
 #define PROFCTL_COMMAND_H
 
@@ -25,7 +26,7 @@ struct arguments {
 	const char *label, *tag, *description, *name, *role, *key_tenant, *baseline;
 	const char *threshold, *confidence; /* numbers, checked; NULL = the daemon's defaults */
 	const char *from, *to;		    /* as the API takes times; NULL = its defaults */
-	const char *watch, *webhook;
+	const char *watch, *webhook, *webhook_format;
 	uint32_t duration_s, rate_hz, top, limit, wait_s, retention_days, interval_s;
 	const char *tags[TAGS_MAX]; /* every --tag; `tag` is the last */
 	int tag_count;
@@ -35,6 +36,7 @@ struct arguments {
 	bool all;    /* everything, not one */
 	bool once;   /* no live view */
 	bool kernel_locks, wakers, paths;
+	bool raw_frames;  /* with the interpreter's own functions */
 	bool children;	  /* start: with the descendants of pid:N */
 	bool no_children; /* record: without */
 	int argc;    /* positional, after options */
@@ -46,9 +48,10 @@ struct arguments {
 struct command {
 	const char *name;    /* one word, or two: "baseline create" */
 	const char *usage;   /* positional arguments */
-	const char *options; /* letters of the options it takes, as in command_options[]; COMMAND_RENDERS */
+	const char *options; /* letters of the options it takes, as in command_options[];
+				COMMAND_RENDERS */
 	int min_args, max_args; /* -1 = any */
-	const char *help;
+	const char *help, *example; /* the example stands behind "profctl " */
 	int (*run)(const struct arguments *args); /* exit code */
 };
 
@@ -60,11 +63,20 @@ struct command_option {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 34
+/* The explanation of an option where one command means something else by it. */
+struct command_option_note {
+	const char *command;
+	char letter;
+	const char *help;
+};
+
+#define COMMAND_OPTIONS 36
 
 extern const struct command commands[];
 extern const size_t command_count;
 extern const struct command_option command_options[COMMAND_OPTIONS];
+extern const struct command_option_note command_option_notes[];
+extern const size_t command_option_note_count;
 
 int command_record(const struct arguments *args);
 int command_start(const struct arguments *args);
@@ -73,6 +85,7 @@ int command_resume(const struct arguments *args);
 int command_get(const struct arguments *args);
 int command_top(const struct arguments *args);
 int command_flamegraph(const struct arguments *args);
+int command_mcp(const struct arguments *args);
 int command_services(const struct arguments *args);
 int command_history(const struct arguments *args);
 int command_status(const struct arguments *args);

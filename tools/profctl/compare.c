@@ -82,6 +82,7 @@ int command_compare(const struct arguments *args)
 		buf_printf(&path, "&threshold=%s", args->threshold);
 	if (args->confidence)
 		buf_printf(&path, "&confidence=%s", args->confidence);
+	client_add_parameter(args->client, &path, "frames", args->raw_frames ? "raw" : NULL);
 	if (path.error || client_json(args->client, "GET", path.data, NULL, &answer) < 0)
 		return 1;
 	if (args->format != OUTPUT_JSON)

@@ -80,14 +80,18 @@ int command_continuous_start(const struct arguments *args)
 		(void)cJSON_AddStringToObject(watch, "against", args->watch);
 		if (args->webhook)
 			(void)cJSON_AddStringToObject(watch, "webhook", args->webhook);
-	} else if (args->webhook) {
-		(void)fprintf(stderr, "profctl: --webhook needs --watch\n");
+		if (args->webhook_format)
+			(void)cJSON_AddStringToObject(watch, "format", args->webhook_format);
+	} else if (args->webhook || args->webhook_format) {
+		(void)fprintf(stderr, "profctl: --webhook and --webhook-format need --watch\n");
 		return EXIT_USAGE;
 	}
 	if (client_json(args->client, "POST", CONTINUOUS, body, &answer) < 0)
 		return 1;
-	if (args->format != OUTPUT_JSON)
+	if (args->format != OUTPUT_JSON) {
+		output_warnings(answer);
 		return print_settings(answer, NULL);
+	}
 	output_json(answer);
 	return 0;
 }
@@ -125,8 +129,8 @@ int command_continuous_status(const struct arguments *args)
 
 static int print_findings(const cJSON *answer)
 {
-	struct table table = { .headings = { "at", "state", "service", "host", "type", "against", "verdict",
-					     "summary" },
+	struct table table = { .headings = { "at", "state", "service", "host", "type", "against",
+					     "verdict", "summary" },
 			       .columns = 8,
 			       .empty = "nothing found" };
 	const cJSON *item;

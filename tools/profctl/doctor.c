@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* doctor and config check: what the running daemon found on its host, else what the program itself finds (--features,
+/* doctor and config check: what the running daemon found on its host, else what the program itself
+ * finds (--features,
  * --check), and the kernel's switches. */
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,8 @@ static int read_all(int fd, struct buf *out)
 	return out->error ? -ENOMEM : 0;
 }
 
-/* What profd prints on either output, and its exit status; -errno if it cannot be run. */
+/* Runs profd and returns what it prints on either output, and its exit status; -errno if it cannot
+ * be run. */
 static int run_profd(const char *const *argv, struct buf *out)
 {
 	int fds[2], status = 0, rc;
@@ -92,7 +94,8 @@ static void add_check(cJSON *checks, const char *name, enum verdict verdict, con
 	(void)cJSON_AddItemToArray(checks, check);
 }
 
-/* A line of --features: "name  yes|no|disabled  reason; required | instead: fallback"; privileges likewise. */
+/* A line of --features: "name  yes|no|disabled  reason; required | instead: fallback"; privileges
+ * and profile types ("type:NAME") likewise. */
 static void add_feature(cJSON *checks, char *line)
 {
 	char *rest = NULL, *name = strtok_r(line, " ", &rest), *found = strtok_r(NULL, " ", &rest);
@@ -104,11 +107,15 @@ static void add_feature(cJSON *checks, char *line)
 	rest += strspn(rest, " ");
 	if (strcmp(found, "yes"))
 		verdict = strstr(rest, "required") ? CHECK_FAILED : CHECK_DEGRADED;
-	(void)snprintf(check, sizeof(check), "%s %s", strncmp(name, "CAP_", 4) ? "feature" : "privilege", name);
+	if (!strncmp(name, "type:", strlen("type:")))
+		(void)snprintf(check, sizeof(check), "type %s", name + strlen("type:"));
+	else
+		(void)snprintf(check, sizeof(check), "%s %s",
+			       strncmp(name, "CAP_", 4) ? "feature" : "privilege", name);
 	add_check(checks, check, verdict, *rest ? rest : "found");
 }
 
-/* What the daemon found with its own rights. */
+/* Adds the features that the daemon found with its own rights. */
 static void check_daemon_features(const struct arguments *args, cJSON *checks)
 {
 	cleanup(json) cJSON *version = NULL;
@@ -149,8 +156,8 @@ static void check_own_features(cJSON *checks)
 		add_feature(checks, line);
 }
 
-/* Kernel switches that stand between the service's user and what it needs; @asked: the daemon has said whether it can
- * sample. */
+/* Kernel switches that stand between the service's user and what it needs; @asked: the daemon has
+ * said whether it can sample. */
 static void check_switches(cJSON *checks, bool asked)
 {
 	static const struct {
@@ -211,7 +218,7 @@ static void check_types(const struct arguments *args, cJSON *checks)
 	if (client_json(args->client, "GET", "/api/v1/observability/services", NULL, &answer) < 0)
 		return;
 	cJSON_ArrayForEach(service, cJSON_GetObjectItem(answer, "items")) {
-		/* What kernel threads cannot give is no fault of this host. */
+		/* Types that kernel threads cannot have are no fault of this host. */
 		if (!strcmp(output_text(service, "runtime"), "kernel"))
 			continue;
 		cJSON_ArrayForEach(type, cJSON_GetObjectItem(service, "profileTypes")) {

@@ -7,6 +7,9 @@
 
 #include "tools/profctl/command.h"
 
+#define LINE_COLUMNS 80
+#define ENTRY_COLUMN 28 /* where the text of a command or an option begins */
+
 static const struct {
 	const char *name, *value, *help;
 } global_options[] = {
@@ -27,21 +30,63 @@ static const struct {
 	{ "start nginx --type offcpu --follow", "what nginx waits for" },
 	{ "flamegraph ID page.html", "a profile as one page that needs no daemon" },
 	{ "continuous start '*'", "every service from now on, also after restarts" },
-	{ "compare BASE COMPARISON", "whether the second profile is slower, and how sure that is" },
+	{ "compare BASE COMPARISON", "whether the second profile is slower, with the significance" },
 };
+
+/* Prints @head and @text in lines of at most LINE_COLUMNS, the text from @column on. */
+static void print_wrapped(FILE *to, const char *head, int column, const char *text)
+{
+	int at = fprintf(to, "%s", head);
+
+	if (at > 0 && at > column - 2) {
+		(void)fputc('\n', to);
+		at = 0;
+	}
+	at += fprintf(to, "%*s", column - at, "");
+	while (*text) {
+		int len = (int)strcspn(text, " ");
+
+		if (at > column && at + 1 + len > LINE_COLUMNS)
+			at = fprintf(to, "\n%*s", column, "") - 1;
+		at += fprintf(to, "%s%.*s", at > column ? " " : "", len, text);
+		text += len + (text[len] == ' ');
+	}
+	(void)fputc('\n', to);
+}
+
+void generate_entry(FILE *to, const char *head, const char *text)
+{
+	print_wrapped(to, head, ENTRY_COLUMN, text);
+}
 
 void generate_help(void)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++)
-		(void)printf("  --%s %-*s %s\n", global_options[i].name,
-			     (int)(24 - strlen(global_options[i].name)),
-			     global_options[i].value ? global_options[i].value : "", global_options[i].help);
+	char head[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(global_options); i++) {
+		(void)snprintf(head, sizeof(head), "  --%s %s", global_options[i].name,
+			       global_options[i].value ? global_options[i].value : "");
+		generate_entry(stdout, head, global_options[i].help);
+	}
 }
 
-void generate_option_help(const struct command_option *option)
+/* The help of an option, in the words of one command where they differ. */
+static const char *option_help(const struct command *command, const struct command_option *option)
 {
-	(void)printf("  -%c, --%s %-*s %s\n", option->letter, option->name,
-		     (int)(20 - strlen(option->name)), option->value ? option->value : "", option->help);
+	for (size_t i = 0; command && i < command_option_note_count; i++)
+		if (command_option_notes[i].letter == option->letter &&
+		    !strcmp(command_option_notes[i].command, command->name))
+			return command_option_notes[i].help;
+	return option->help;
+}
+
+void generate_option_help(const struct command *command, const struct command_option *option)
+{
+	char head[64];
+
+	(void)snprintf(head, sizeof(head), "  -%c, --%s %s", option->letter, option->name,
+		       option->value ? option->value : "");
+	generate_entry(stdout, head, option_help(command, option));
 }
 
 static bool takes(const struct command *command, size_t option)
@@ -51,15 +96,16 @@ static bool takes(const struct command *command, size_t option)
 
 void generate_command_help(const struct command *command)
 {
-	(void)printf("Usage: profctl %s%s%s%s\n\n%s.\n", command->name,
-		     *command->options ? " [OPTIONS]" : "", *command->usage ? " " : "", command->usage,
-		     command->help);
+	(void)printf("Usage: profctl %s%s%s%s\n\n", command->name,
+		     *command->options ? " [OPTIONS]" : "", *command->usage ? " " : "", command->usage);
+	print_wrapped(stdout, "", 0, command->help);
+	(void)printf("\nExample: profctl %s\n", command->example);
 	if (*command->options)
 		(void)printf("\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
 		if (takes(command, i))
-			generate_option_help(&command_options[i]);
-	(void)printf("\n-o json prints the daemon's answer as it is; profctl --help lists the options of all commands.\n");
+			generate_option_help(command, &command_options[i]);
+	(void)printf("\n-o json prints the daemon's answer as it is.\n");
 }
 
 /* Text of a page: what troff would take for a request or a hyphen is escaped. */
@@ -86,7 +132,9 @@ static void man_command(const struct command *command)
 	}
 	(void)printf(".br\n");
 	man_text(command->help);
-	(void)printf(".\n");
+	(void)printf(".\n.br\nExample: ");
+	man_text(command->example);
+	(void)printf("\n");
 	if (!*command->options)
 		return;
 	(void)printf(".br\nOptions: ");
@@ -108,12 +156,13 @@ static void man_option(const struct command_option *option)
 
 static void man(void)
 {
-	(void)printf(".TH PROFCTL 1 \"\" \"profd %s\" \"User Commands\"\n.SH NAME\nprofctl \\- client of the "
-		     "profd continuous profiler\n.SH SYNOPSIS\n.B profctl\n[\\fIOPTIONS\\fR] "
-		     "\\fICOMMAND\\fR [\\fICOMMAND OPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH DESCRIPTION\n"
-		     "Starts, follows and reads profiles of the services on a host through the HTTP API of "
-		     "\\fBprofd\\fR(8).\nEvery command takes \\-\\-help and \\-o.\n.SH COMMANDS\n",
-		     PROFD_VERSION);
+	(void)printf(
+		".TH PROFCTL 1 \"\" \"profd %s\" \"User Commands\"\n.SH NAME\nprofctl \\- client of the "
+		"profd continuous profiler\n.SH SYNOPSIS\n.B profctl\n[\\fIOPTIONS\\fR] "
+		"\\fICOMMAND\\fR [\\fICOMMAND OPTIONS\\fR] [\\fIARGUMENTS\\fR]\n.SH DESCRIPTION\n"
+		"Starts, follows and reads profiles of the services on a host through the HTTP API of "
+		"\\fBprofd\\fR(8).\nEvery command takes \\-\\-help and \\-o.\n.SH COMMANDS\n",
+		PROFD_VERSION);
 	for (size_t i = 0; i < command_count; i++)
 		man_command(&commands[i]);
 	(void)printf(".SH OPTIONS\n");
@@ -134,8 +183,9 @@ static void man(void)
 		man_text(examples[i].does);
 		(void)printf(".\n");
 	}
-	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBrecord\\fR: the command's own, 128 and its signal "
-		     "if one ended it, 1 if profctl failed. Of \\fBci\\fR: 0 not "
+	(void)printf(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage. Of \\fBrecord\\fR: the "
+		     "command's own, 128 and its signal "
+		     "if one ended it, 1 if profctl failed, 2 for wrong usage. Of \\fBci\\fR: 0 not "
 		     "regressed, 1 regressed, 2 wrong use or no daemon, 3 could not tell, 4 the "
 		     "command failed.\n.SH ENVIRONMENT\n.TP\n.B PROFD_TOKEN\n"
 		     "the API key or token, unless \\-\\-token\\-file is given.\n.TP\n.B NO_COLOR\n"
@@ -178,9 +228,10 @@ static void second_words(const struct command *first)
 
 static void bash(void)
 {
-	(void)printf("# bash completion for profctl\n_profctl() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=\n"
-		     "\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase $word in -*) ;; *) "
-		     "command+=\"$word \" ;; esac\n\tdone\n\tcase $command in\n");
+	(void)printf(
+		"# bash completion for profctl\n_profctl() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} command=\n"
+		"\tfor word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n\t\tcase $word in -*) ;; *) "
+		"command+=\"$word \" ;; esac\n\tdone\n\tcase $command in\n");
 	for (size_t i = 0; i < command_count; i++) {
 		(void)printf("\t\"%s \"*) COMPREPLY=($(compgen -W \"", commands[i].name);
 		for (size_t k = 0; k < COMMAND_OPTIONS; k++)

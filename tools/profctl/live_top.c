@@ -85,7 +85,7 @@ static int enter_screen(void)
 	return 0;
 }
 
-/* ---- what happened between two pictures ---------------------------------------------------------- */
+/* ---- what happened between two pictures ------------------------------------------------------ */
 
 static bool is_same(const cJSON *a, const cJSON *b)
 {
@@ -141,7 +141,7 @@ static size_t make_rows(const struct live *live, const cJSON *from, const cJSON 
 	return count;
 }
 
-/* ---- the picture ---------------------------------------------------------------------------------- */
+/* ---- the picture ----------------------------------------------------------------------------- */
 
 static size_t screen_lines(void)
 {
@@ -180,7 +180,8 @@ static void draw(const struct live *live)
 	const struct picture *to = &live->pictures[live->count - 1];
 	const struct picture *from = live->count > 1 ? &live->pictures[0] : NULL;
 	const cJSON *before = from ? from->session : NULL;
-	double largest = 0, total = output_number(to->session, "totalValue") - output_number(before, "totalValue");
+	double largest = 0, total = output_number(to->session, "totalValue") -
+				    output_number(before, "totalValue");
 	double span_s = from ? (double)(to->at_ns - from->at_ns) / 1e9
 			     : output_number(to->session, "durationSeconds");
 
@@ -205,7 +206,7 @@ static void draw(const struct live *live)
 	(void)fflush(stdout);
 }
 
-/* ---- taking pictures -------------------------------------------------------------------------------- */
+/* ---- taking pictures ------------------------------------------------------------------------- */
 
 static void drop_oldest(struct live *live)
 {
@@ -279,9 +280,11 @@ static void say_why(const struct live *live)
 	if (live->ended && *failure)
 		(void)fprintf(stderr, "profctl: %s\n", failure);
 	else if (live->ended)
-		(void)fprintf(stderr, "profctl: the profile of %s has ended: %s\n", output_text(last, "service"),
-			      output_number(last, "durationSeconds") < DURATION_S ? "its processes have, or somebody stopped it" :
-										    "an hour is the longest");
+		(void)fprintf(stderr, "profctl: the profile of %s has ended: %s\n",
+			      output_text(last, "service"),
+			      output_number(last, "durationSeconds") < DURATION_S
+				      ? "its processes have, or somebody stopped it"
+				      : "an hour is the longest");
 }
 
 /* The profile was only for looking at. */

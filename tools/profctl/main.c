@@ -11,25 +11,27 @@
 
 static void print_command(const struct command *command, FILE *to)
 {
-	const int width = 28;
-	int used = fprintf(to, "  %s %s", command->name, command->usage) - 2;
+	char head[128];
 
-	(void)fprintf(to, "%s%*s %s\n", used > width ? "\n" : "", used > width ? width + 2 : width - used, "", command->help);
+	(void)snprintf(head, sizeof(head), "  %s %s", command->name, command->usage);
+	generate_entry(to, head, command->help);
 }
 
 static void print_help(void)
 {
-	(void)printf("Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
-		     "               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\n"
-		     "Begin with `profctl services` and `profctl top SERVICE`; `profctl doctor` says what does not work here.\n\n"
-		     "Commands:\n");
+	(void)printf(
+		"Usage: profctl [--url URL | --socket PATH] [--token-file FILE] [--tenant NAME]\n"
+		"               [-o json|table|folded|pprof] COMMAND [OPTIONS] [ARGUMENTS]\n\n"
+		"Begin with `profctl services` and `profctl top SERVICE`.\n"
+		"`profctl doctor` says what does not work here, and the remedy.\n\n"
+		"Commands:\n");
 	for (size_t i = 0; i < command_count; i++)
 		print_command(&commands[i], stdout);
 	(void)printf("\nOptions:\n");
 	generate_help();
-	(void)printf("\nOptions of commands:\n");
+	(void)printf("\nOptions of commands (profctl COMMAND --help explains those of one):\n");
 	for (size_t i = 0; i < COMMAND_OPTIONS; i++)
-		generate_option_help(&command_options[i]);
+		generate_option_help(NULL, &command_options[i]);
 }
 
 static int usage(const char *text, const char *what)
@@ -38,7 +40,8 @@ static int usage(const char *text, const char *what)
 	return EXIT_USAGE;
 }
 
-/* An option that getopt() did not take: @letter is what it returned, @command stands before it ("" = none). */
+/* An option that getopt() did not take: @letter is what it returned, @command stands before it (""
+ * = none). */
 static int wrong_option(int letter, char **argv, const char *command)
 {
 	const char word[] = { '-', (char)optopt, '\0' };
@@ -70,7 +73,8 @@ static int check_share(const char *name, const char *text, double min, double ma
 
 	if (*text && !*end && value >= min && value <= max)
 		return 0;
-	(void)fprintf(stderr, "profctl: --%s must be a number from %.7g to %.7g, got '%s'\n", name, min, max, text);
+	(void)fprintf(stderr, "profctl: --%s must be a number from %.7g to %.7g, got '%s'\n", name,
+		      min, max, text);
 	return -1;
 }
 
@@ -108,6 +112,8 @@ static const char **text_option(struct arguments *args, int letter)
 		return &args->watch;
 	case 'H':
 		return &args->webhook;
+	case 'G':
+		return &args->webhook_format;
 	default:
 		return NULL;
 	}
@@ -155,6 +161,9 @@ static int set_option(struct arguments *args, int letter, const char *value)
 		return 0;
 	case 'u':
 		args->wakers = true;
+		return 0;
+	case 'z':
+		args->raw_frames = true;
 		return 0;
 	case 'P':
 		args->paths = true;
@@ -276,7 +285,8 @@ static const struct command *find_command(int argc, char **argv, int *ret_words)
 	return NULL;
 }
 
-/* Prints the commands that begin with @word to @to (NULL = none is printed); false: there is none. */
+/* Prints the commands that begin with @word to @to (NULL = none is printed); false: there is none.
+ */
 static bool print_group(const char *word, FILE *to)
 {
 	size_t len = strlen(word);
@@ -295,11 +305,13 @@ static bool print_group(const char *word, FILE *to)
 /* The words name no command: perhaps the first of two, as `continuous` of `continuous start`. */
 static int no_command(int argc, char **argv)
 {
-	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) && print_group(argv[0], stdout))
+	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) &&
+	    print_group(argv[0], stdout))
 		return 0;
 	if (!print_group(argv[0], NULL))
 		return usage("unknown command ", argv[0]);
-	(void)fprintf(stderr, "profctl: %s goes on with another word; see profctl %s --help\n", argv[0], argv[0]);
+	(void)fprintf(stderr, "profctl: %s goes on with another word; see profctl %s --help\n",
+		      argv[0], argv[0]);
 	return EXIT_USAGE;
 }
 
@@ -320,7 +332,8 @@ static int run(int argc, char **argv, struct client_options *connection, struct 
 	if (!client)
 		return 1;
 	args->client = client;
-	return command->run(args);
+	rc = command->run(args);
+	return rc == 1 && client_was_refused(client) ? EXIT_USAGE : rc;
 }
 
 int main(int argc, char **argv)

@@ -36,7 +36,8 @@ void table_addf(struct table *table, const char *fmt, ...)
 	table_add(table, text);
 }
 
-/* Columns a terminal shows for UTF-8 text: code points; wide characters are rare in symbol names. */
+/* Columns a terminal shows for UTF-8 text: code points; wide characters are rare in symbol names.
+ */
 static int text_width(const char *text)
 {
 	int width = 0;
@@ -177,8 +178,10 @@ void output_more(const cJSON *answer)
 	double total = output_number(answer, "total");
 
 	if (total > shown)
-		(void)fprintf(stderr, "profctl: the newest %d of %.0f; --limit N shows up to 100, the other options choose\n",
-			      shown, total);
+		(void)fprintf(
+			stderr,
+			"profctl: the newest %d of %.0f; --limit N shows up to 100, the other options choose\n",
+			shown, total);
 }
 
 void output_json(const cJSON *json)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What profctl prints: tables aligned by column, values in human units, a progress line that vanishes. */
+/* Output of profctl: tables aligned by column, values in human units, a progress line that
+ * vanishes. */
 #ifndef PROFCTL_OUTPUT_H
 #define PROFCTL_OUTPUT_H
 
@@ -25,10 +26,12 @@ struct table {
 
 void table_add(struct table *table, const char *cell);
 void table_addf(struct table *table, const char *fmt, ...) printf_like(2, 3);
-/* Prints and releases. The last column is cut at the width of a terminal. 0, or -1 without memory. */
+/* Prints and releases. The last column is cut at the width of a terminal. 0, or -1 without memory.
+ */
 int table_print(struct table *table);
 
-/* Escape sequences on a terminal; "" elsewhere, with NO_COLOR set (no-color.org) or on a dumb terminal. */
+/* Escape sequences on a terminal; "" elsewhere, with NO_COLOR set (no-color.org) or on a dumb
+ * terminal. */
 enum paint { PAINT_NONE, PAINT_BOLD, PAINT_GOOD, PAINT_WARNING, PAINT_BAD };
 const char *output_paint(enum paint paint);
 /* "1.23 s", "45.6 MiB", "1234" by unit (nanoseconds, bytes, count). */
@@ -36,7 +39,8 @@ void output_value(double value, const char *unit, char *out, size_t size);
 /* The same in the unit that fits @largest, for columns that are read down. */
 void output_value_as(double value, double largest, const char *unit, char *out, size_t size);
 void output_json(const cJSON *json);
-/* What the API answered to a DELETE; where that is nothing (204), an object of its own: {"@member": "@id", "deleted": true}. */
+/* Prints the API's answer to a DELETE; an empty answer (204) becomes {"@member": "@id", "deleted":
+ * true}. */
 void output_deleted(const cJSON *answer, const char *member, const char *id);
 /* The warnings of @answer, if there are any, to standard error. */
 void output_warnings(const cJSON *answer);

@@ -13,7 +13,8 @@
 
 static int complain(const struct output_file *file, int error)
 {
-	(void)fprintf(stderr, "profctl: cannot write %s: %s\n", file->path ? file->path : "the file", strerror(error));
+	(void)fprintf(stderr, "profctl: cannot write %s: %s\n",
+		      file->path ? file->path : "the file", strerror(error));
 	return -1;
 }
 

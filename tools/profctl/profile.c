@@ -2,6 +2,7 @@
 /* Commands that take and show profiles: record, start, get, top, flamegraph. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -9,13 +10,15 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "tools/profctl/browse.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/live_top.h"
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
 
 /* A number of @quality in words; what is not known of the type is absent there, and no 0. */
-static void print_known(const cJSON *quality, const char *name, const char *format, const char *unknown)
+static void print_known(const cJSON *quality, const char *name, const char *format,
+			const char *unknown)
 {
 	const cJSON *item = cJSON_GetObjectItem(quality, name);
 
@@ -34,16 +37,20 @@ static void print_quality(const cJSON *session)
 		return;
 	print_known(quality, "samples", "quality    %.0f samples", "quality    samples not known");
 	print_known(quality, "lost", ", %.0f lost", ", loss not known");
-	print_known(quality, "truncatedPct", ", %.2f %% cut", ", cut not known");
-	print_known(quality, "unknownFramePct", ", %.2f %% of frames unknown", ", unknown frames not known");
-	print_known(quality, "overheadPct", ", overhead %.2f %%\n", ", overhead not known\n");
+	print_known(quality, "truncatedPct", ", %.2f %% of stacks truncated",
+		    ", truncated stacks not known");
+	print_known(quality, "unknownFramePct", ", %.2f %% of frames unknown",
+		    ", unknown frames not known");
+	print_known(quality, "overheadPct", ", profiler overhead %.2f %% of the host\n",
+		    ", profiler overhead not known\n");
 	cJSON_ArrayForEach(note, cJSON_GetObjectItem(quality, "notes"))
 		(void)printf("note       %s\n", cJSON_GetStringValue(note));
 }
 
+#define OWN_ROWS    10 /* the JSON has as many as there are other functions */
 #define LEAK_FRAMES 6 /* innermost; the rest is in the profile */
 
-/* Of memory: what is in use beyond what was seen being allocated, and what only ever grows. */
+/* memory: prints what is in use beyond the allocations that were seen, and what only ever grows. */
 static int print_heap(const cJSON *session)
 {
 	struct table table = { .headings = { "leak?", "a second", "since", "stack, innermost first" },
@@ -56,8 +63,9 @@ static int print_heap(const cJSON *session)
 	if (cJSON_GetObjectItem(session, "unattributedValue")) {
 		output_value(output_number(quality, "heapBytes"), "bytes", heap, sizeof(heap));
 		output_value(output_number(session, "unattributedValue"), "bytes", rest, sizeof(rest));
-		(void)printf("heap       %s, of it %s not in the total: allocated before %s, or missed\n", heap, rest,
-			     output_text(quality, "observedSince"));
+		(void)printf(
+			"heap       %s, of it %s not in the total: allocated before %s, or missed\n",
+			heap, rest, output_text(quality, "observedSince"));
 	}
 	cJSON_ArrayForEach(leak, leaks) {
 		cleanup_buf struct buf stack = { 0 };
@@ -79,7 +87,7 @@ static int print_heap(const cJSON *session)
 	return table_print(&table);
 }
 
-/* Of an estimate, in words; "" of what is exact. */
+/* The interval of an estimate in words; "" if the value is exact. */
 static void interval_words(const cJSON *function, const char *unit, char *out, size_t size)
 {
 	const cJSON *interval = cJSON_GetObjectItem(function, "confidenceInterval");
@@ -90,26 +98,98 @@ static void interval_words(const cJSON *function, const char *unit, char *out, s
 		return;
 	output_value(cJSON_GetArrayItem(interval, 0)->valuedouble, unit, low, sizeof(low));
 	output_value(cJSON_GetArrayItem(interval, 1)->valuedouble, unit, high, sizeof(high));
-	(void)snprintf(out, size, "%s%s%s", low, strcmp(low, high) ? " to " : "", strcmp(low, high) ? high : "");
+	(void)snprintf(out, size, "%s%s%s", low, strcmp(low, high) ? " to " : "",
+		       strcmp(low, high) ? high : "");
+}
+
+/* Adds the last part of the function's file and its first line; @otherwise where they are
+ * unknown. */
+static void add_place(struct table *table, const cJSON *function, const char *otherwise)
+{
+	const char *path = output_text(function, "file"), *base = strrchr(path, '/');
+	double line = output_number(function, "line");
+
+	base = base ? base + 1 : path;
+	if (!*path)
+		table_add(table, otherwise);
+	else if (line > 0)
+		table_addf(table, "%s:%.0f", base, line);
+	else
+		table_add(table, base);
+}
+
+/* Whether the table of the program's own functions says what the table of all functions does: both
+ * begin with the same function, and little of its value is in what it calls. */
+static bool own_says_nothing_new(const cJSON *own, const cJSON *all)
+{
+	const cJSON *a = cJSON_GetArrayItem(own, 0), *b = cJSON_GetArrayItem(all, 0);
+
+	return !strcmp(output_text(a, "funcName"), output_text(b, "funcName")) &&
+	       output_number(a, "value") <= 1.1 * output_number(b, "selfValue");
+}
+
+/* Where the program itself computes, waits, allocates or calls the kernel. */
+static int print_own(const cJSON *session)
+{
+	const cJSON *own = cJSON_GetObjectItem(session, "ownFunctions"), *f;
+	const cJSON *all = cJSON_GetObjectItem(session, "topFunctions");
+	struct table table = { .headings = { "own%", "value" }, .right = { true, true } };
+	const char *unit = output_text(session, "unit");
+	double largest = 0;
+	bool waits = false;
+	unsigned at = 2, rows = 0;
+	char value[64];
+
+	if (own_says_nothing_new(own, all))
+		return 0;
+	cJSON_ArrayForEach(f, own) {
+		waits |= output_text(f, "wait")[0] != 0;
+		largest = fmax(largest, output_number(f, "value"));
+	}
+	if (waits)
+		table.headings[at++] = "mostly";
+	table.headings[at++] = "function of the program";
+	table.headings[at++] = "file";
+	table.columns = at;
+	cJSON_ArrayForEach(f, own) {
+		if (rows++ >= OWN_ROWS)
+			break;
+		output_value_as(output_number(f, "value"), largest, unit, value, sizeof(value));
+		table_addf(&table, "%.2f", output_number(f, "pct"));
+		table_add(&table, value);
+		if (waits)
+			table_add(&table, output_text(f, "wait"));
+		table_add(&table, output_text(f, "funcName"));
+		add_place(&table, f, output_text(f, "package"));
+	}
+	if (table_print(&table) < 0)
+		return -1;
+	(void)printf("\n");
+	return 0;
 }
 
 static int print_top(const cJSON *session)
 {
 	const cJSON *f, *functions = cJSON_GetObjectItem(session, "topFunctions");
-	bool estimated = false;
-	struct table table = { .headings = { "self%", "cum%", "self" }, .right = { true, true, true, true },
+	bool estimated = false, has_places = false;
+	struct table table = { .headings = { "self%", "cum%", "self" },
+			       .right = { true, true, true, true },
 			       .empty = "nothing was recorded" };
 	const char *unit = output_text(session, "unit");
 	double largest = output_number(cJSON_GetArrayItem(functions, 0), "selfValue"); /* sorted by it */
 	unsigned at = 3;
 	char value[64], interval[160];
 
-	cJSON_ArrayForEach(f, functions)
+	cJSON_ArrayForEach(f, functions) {
 		estimated |= cJSON_GetArraySize(cJSON_GetObjectItem(f, "confidenceInterval")) == 2;
+		has_places |= *output_text(f, "file") != 0;
+	}
 	if (estimated)
 		table.headings[at++] = "cum, 95 % sure";
 	table.right[at] = false;
 	table.headings[at++] = "module";
+	if (has_places)
+		table.headings[at++] = "file";
 	table.headings[at++] = "function";
 	table.columns = at;
 	cJSON_ArrayForEach(f, functions) {
@@ -122,9 +202,27 @@ static int print_top(const cJSON *session)
 			table_add(&table, interval);
 		}
 		table_add(&table, output_text(f, "package"));
+		if (has_places)
+			add_place(&table, f, "");
 		table_add(&table, output_text(f, "funcName"));
 	}
 	return table_print(&table) < 0;
+}
+
+/* io: a program that reads from the page cache waits for nothing, so bytes come first. */
+static void print_total(const cJSON *session, const char *value)
+{
+	const cJSON *totals = cJSON_GetObjectItem(session, "totals");
+	char bytes[64], delay[64];
+
+	if (strcmp(output_text(session, "profileType"), "io") != 0 || !totals) {
+		(void)printf("total      %s in ", value);
+		return;
+	}
+	output_value(output_number(totals, "bytes"), "bytes", bytes, sizeof(bytes));
+	output_value(output_number(totals, "delay"), "nanoseconds", delay, sizeof(delay));
+	(void)printf("total      %s in %.0f operations, %s of delay, in ", bytes,
+		     output_number(totals, "operations"), delay);
 }
 
 static int print_session(const struct arguments *args, const cJSON *session)
@@ -144,7 +242,7 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	(void)printf("profile    %s\n", output_text(session, "id"));
 	(void)printf("service    %s, %s, %s\n", output_text(session, "service"),
 		     output_text(session, "profileType"), output_text(session, "status"));
-	(void)printf("total      %s in ", value);
+	print_total(session, value);
 	output_value(output_number(session, "durationNanos"), "nanoseconds", value, sizeof(value));
 	(void)printf("%s\n", value);
 	if (*failure)
@@ -161,7 +259,7 @@ static int print_session(const struct arguments *args, const cJSON *session)
 	if (print_heap(session) < 0)
 		return 1;
 	(void)printf("\n");
-	return print_top(session);
+	return print_own(session) < 0 ? 1 : print_top(session);
 }
 
 static int show_result(const struct arguments *args, const cJSON *session)
@@ -186,6 +284,7 @@ static const struct type_words {
 	{ { "alloc", "allocs" }, { "alloc_objects", "alloc_space" } },
 	{ { "goroutine" }, { "goroutine" } },
 	{ { "io" }, { "operations", "delay", "bytes" } },
+	{ { "faults" }, { "faults" } },
 };
 
 static bool is_one_of(const char *word, const char *const *words, size_t count)
@@ -219,14 +318,15 @@ static int check_value(const struct arguments *args)
 
 	if (!args->value || !type || is_one_of(args->value, type->values, ARRAY_SIZE(type->values)))
 		return 0;
-	(void)fprintf(stderr, "profctl: --value '%s': a %s profile has no such value, only", args->value, type->words[0]);
+	(void)fprintf(stderr, "profctl: --value '%s': a %s profile has no such value, only",
+		      args->value, type->words[0]);
 	for (size_t i = 0; i < ARRAY_SIZE(type->values) && type->values[i]; i++)
 		(void)fprintf(stderr, "%s %s", i ? "," : "", type->values[i]);
 	(void)fprintf(stderr, "\n");
 	return EXIT_USAGE;
 }
 
-/* Of what is only started nothing is printed but the id. 0 or EXIT_USAGE. */
+/* A profile that is only started prints nothing but its id. 0 or EXIT_USAGE. */
 static int check_shown(const struct arguments *args)
 {
 	const char *option = args->value	      ? "--value"
@@ -236,7 +336,10 @@ static int check_shown(const struct arguments *args)
 
 	if (args->follow || !option)
 		return 0;
-	(void)fprintf(stderr, "profctl: start prints the id alone, so %s needs --follow; profctl get ID shows a profile later\n", option);
+	(void)fprintf(stderr,
+		      "profctl: start prints the id alone, so %s needs --follow; profctl get ID "
+		      "shows a profile later\n",
+		      option);
 	return EXIT_USAGE;
 }
 
@@ -286,13 +389,17 @@ int command_top(const struct arguments *args)
 	if (session_start(args, service, duration_s, &session) < 0 ||
 	    session_follow(args, output_text(session, "id"), duration_s, &result) < 0)
 		return 1;
+	if (!args->argc && args->format == OUTPUT_TABLE && browse_busy(args) < 0)
+		return 1;
 	return show_result(args, result);
 }
 
 int command_flamegraph(const struct arguments *args)
 {
 	const char *file = args->argc > 1 && strcmp(args->argv[1], "-") != 0 ? args->argv[1] : NULL;
-	const char *format = args->file_format ? args->file_format : args->format == OUTPUT_JSON ? "json" : "html";
+	const char *format = args->file_format		   ? args->file_format
+			     : args->format == OUTPUT_JSON ? "json"
+							   : "html";
 	cleanup(json) cJSON *session = NULL;
 
 	if (session_get(args, args->argv[0], &session) < 0)
@@ -302,8 +409,9 @@ int command_flamegraph(const struct arguments *args)
 
 /* ---- record ---------------------------------------------------------------------------------- */
 
-/* The command's process, held before exec until @go is closed, so that its first instruction is already
- * profiled. @quiet: standard output is ours alone, what the command prints goes to standard error. */
+/* The command's process, held before exec until @go is closed, so that its first instruction is
+ * already profiled. @quiet: standard output is ours alone, what the command prints goes to standard
+ * error. */
 static pid_t spawn_held(char **argv, bool quiet, int *ret_go)
 {
 	int go[2];
@@ -359,7 +467,7 @@ static int wait_until_started(const struct arguments *args, const char *id)
 	}
 }
 
-/* What is looked at when a session ends, in the living process. */
+/* true: the type is read in the living process when the session ends. */
 static bool is_of_end(const char *type)
 {
 	return is_type(type, "memory") || is_type(type, "goroutine");
@@ -376,11 +484,12 @@ static int end_recording(const struct arguments *args, const char *id, cJSON **r
 	return session_follow(args, id, 0, ret);
 }
 
-/* A command may end before it is sampled: that there is nothing to show is no failure. (What is not sampled fails for other
- * reasons.) */
+/* A command may end before it is sampled: that there is nothing to show is no failure. (What is not
+ * sampled fails for other reasons.) */
 static bool is_empty(const cJSON *session)
 {
-	return strcmp(output_text(session, "profileType"), "alloc") != 0 && !strcmp(output_text(session, "status"), "failed") &&
+	return strcmp(output_text(session, "profileType"), "alloc") != 0 &&
+	       !strcmp(output_text(session, "status"), "failed") &&
 	       cJSON_IsTrue(cJSON_GetObjectItem(session, "stoppedEarly"));
 }
 
@@ -397,8 +506,11 @@ int command_record(const struct arguments *args)
 	if (check_value(args))
 		return EXIT_USAGE;
 	if (is_of_end(args->type)) {
-		(void)fprintf(stderr, "profctl: %s is what there is when a profile ends, and then the command is over: start it yourself, "
-				      "then profctl start pid:N --type %s --follow\n", args->type, args->type);
+		(void)fprintf(stderr,
+			      "profctl: %s is taken at the end of a profile, when the command has "
+			      "ended already: start it yourself, "
+			      "then profctl start pid:N --type %s --follow\n",
+			      args->type, args->type);
 		return EXIT_USAGE;
 	}
 	with.children = !args->no_children && !is_type(args->type, "alloc");

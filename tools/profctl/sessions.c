@@ -51,6 +51,7 @@ static int get(const struct arguments *args, const char *id, const char *value, 
 		return -1;
 	buf_printf(&path, SESSIONS_PATH "/%s?top=%u", escaped, args->top);
 	client_add_parameter(args->client, &path, "value", value);
+	client_add_parameter(args->client, &path, "frames", args->raw_frames ? "raw" : NULL);
 	return path.error ? -1 : client_json(args->client, "GET", path.data, NULL, ret);
 }
 
@@ -97,8 +98,8 @@ static bool made_to_be_read(const char *format)
 	return true;
 }
 
-int session_render(const struct arguments *args, const char *id, const char *value, const char *format,
-		   const char *path)
+int session_render(const struct arguments *args, const char *id, const char *value,
+		   const char *format, const char *path)
 {
 	cleanup_free char *escaped = client_escape(args->client, id);
 	cleanup_buf struct buf request = { 0 };
@@ -109,10 +110,14 @@ int session_render(const struct arguments *args, const char *id, const char *val
 		return -1;
 	buf_printf(&request, SESSIONS_PATH "/%s/flamegraph?format=%s", escaped, format);
 	client_add_parameter(args->client, &request, "value", value);
+	client_add_parameter(args->client, &request, "frames", args->raw_frames ? "raw" : NULL);
 	if (request.error)
 		return -1;
 	if (!path && isatty(STDOUT_FILENO) && !made_to_be_read(format)) {
-		(void)fprintf(stderr, "profctl: %s is not for a terminal: name a file, or send it to a pipe\n", format);
+		(void)fprintf(
+			stderr,
+			"profctl: %s is not for a terminal: name a file, or send it to a pipe\n",
+			format);
 		return -1;
 	}
 	(void)fflush(stdout);
@@ -141,7 +146,8 @@ int session_follow(const struct arguments *args, const char *id, double duration
 			*ret = take_ptr(session);
 			break;
 		}
-		if (interrupted && !stopped) { /* it was just seen running: of a finished one the call would leave nothing */
+		if (interrupted && !stopped) { /* it was just seen running: of a finished one the
+						  call would leave nothing */
 			stopped = true;
 			rc = session_delete(args, id);
 			if (rc < 0)

@@ -11,15 +11,17 @@
 /* By the type, rate and waiting time of @args. The caller releases *ret. */
 int session_start(const struct arguments *args, const char *service, uint32_t duration_s,
 		  cJSON **ret) must_use;
-/* With args->top functions, by args->value; io that never waited, which has no time, by its bytes. */
+/* With args->top functions, by args->value; io that never waited, which has no time, by its bytes.
+ */
 int session_get(const struct arguments *args, const char *id, cJSON **ret) must_use;
 /* Ends a running one early, deletes a finished one. */
 int session_delete(const struct arguments *args, const char *id) must_use;
 /* By which value session_get() has read it, NULL = its type's own. Lives as long as @args. */
 const char *session_value(const struct arguments *args, const cJSON *session);
-/* One rendering of a session by @value, NULL = its type's own, into the file @path, NULL = standard output. */
-int session_render(const struct arguments *args, const char *id, const char *value, const char *format,
-		   const char *path) must_use;
+/* One rendering of a session by @value, NULL = its type's own, into the file @path, NULL = standard
+ * output. */
+int session_render(const struct arguments *args, const char *id, const char *value,
+		   const char *format, const char *path) must_use;
 /* To its end; Ctrl-C ends it early and keeps what there is. */
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
 	must_use;

@@ -21,26 +21,30 @@ static int set_sampling(const struct arguments *args, bool enabled)
 	else if (enabled)
 		(void)printf("sampling is on\n");
 	else if (output_number(answer, "ended") == 1)
-		(void)printf("sampling is stopped: 1 profile ended with what it had; profctl resume lets it go on\n");
+		(void)printf("sampling is stopped: 1 profile ended with its samples so far; "
+			     "profctl resume starts it again\n");
 	else
-		(void)printf("sampling is stopped: %.0f profiles ended with what they had; "
-			     "profctl resume lets it go on\n",
+		(void)printf("sampling is stopped: %.0f profiles ended with their samples so far; "
+			     "profctl resume starts it again\n",
 			     output_number(answer, "ended"));
 	return 0;
 }
 
-/* One that runs answers with what it was, a finished one with nothing. A running span is a view of what is recorded: asked to end
- * it, the daemon can but hide it. */
+/* One that runs answers with what it was, a finished one with nothing. A running span is a view of
+ * what is recorded: asked to end it, the daemon can but hide it. */
 static int stop_one(const struct arguments *args, const char *id)
 {
 	cleanup(json) cJSON *answer = NULL, *session = NULL;
 
 	if (session_get(args, id, &session) < 0)
 		return 1;
-	if (cJSON_IsTrue(cJSON_GetObjectItem(session, "continuous")) && !strcmp(output_text(session, "status"), "running")) {
+	if (cJSON_IsTrue(cJSON_GetObjectItem(session, "continuous")) &&
+	    !strcmp(output_text(session, "status"), "running")) {
 		(void)fprintf(stderr,
-			      "profctl: %s is the running span of continuous profiling and ends by itself: profctl continuous stop %s ends the "
-			      "recording and keeps what there is\n", id, output_text(session, "service"));
+			      "profctl: %s is the running span of continuous profiling and ends by "
+			      "itself: profctl continuous stop %s ends the "
+			      "recording and keeps its data\n",
+			      id, output_text(session, "service"));
 		return 1;
 	}
 	if (client_item(args->client, "DELETE", SESSIONS_PATH, id, &answer) < 0)

@@ -41,8 +41,10 @@ static int print_analysis(const cJSON *analysis)
 	cJSON_ArrayForEach(state, cJSON_GetObjectItem(analysis, "states"))
 		(void)printf("%s %d %s", comma++ ? "," : ":", state->valueint, state->string);
 	if (*output_text(analysis, "comparedWith"))
-		(void)printf("\ngrowth     %.2f times the %.0f of %s\n\n", output_number(analysis, "goroutineGrowthRate"),
-			     output_number(analysis, "previousGoroutineCount"), output_text(analysis, "comparedWith"));
+		(void)printf("\ngrowth     %.2f times the %.0f of %s\n\n",
+			     output_number(analysis, "goroutineGrowthRate"),
+			     output_number(analysis, "previousGoroutineCount"),
+			     output_text(analysis, "comparedWith"));
 	else
 		(void)printf("\ngrowth     nothing earlier to compare with\n\n");
 	add_stacks(&table, cJSON_GetObjectItem(analysis, "suspectedLeaks"), "leak?");

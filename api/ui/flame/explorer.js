@@ -15,7 +15,7 @@ import { FlameView, ROW } from './view.js';
 import { noun, sentence } from './words.js';
 
 export class Explorer {
-	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes, share(): a promise of an address
+	/** @param options {tools: elements for the bar, sentence(text): where the first sentence goes, own(): what it names (sentence() in words.js), share(): a promise of an address
 	 * that opens this data without a key, lines(name): shows the lines of a function, keys: more [key, what it does] of the page} */
 	constructor(holder, options = {}) {
 		Object.assign(this, { filters: [], undone: [], history: [], query: '', hitAt: -1, mode: 'both', side: 'callees', sandwich: null, inverted: false, options });
@@ -111,7 +111,7 @@ export class Explorer {
 		this.turned.setAttribute('aria-pressed', String(this.inverted));
 		this.turned.disabled = Boolean(base.delta);
 		const about = this.sandwich ? `${this.side === 'callers' ? 'Callers' : 'Callees'} of ${visible(shortName(this.sandwich))}: ` : '';
-		this.options.sentence?.(about + sentence(base, this.model, this.totals));
+		this.options.sentence?.(about + sentence(base, this.model, this.totals, this.options.own?.()));
 	}
 
 	/** Runs a change of filters or sides and finds the reader's place again. */
@@ -227,7 +227,7 @@ export class Explorer {
 		this.path.replaceChildren(...out);
 	}
 
-	/** What a screen reader walks: the path, the siblings and the children of the selected frame, at most 200. */
+	/** The tree for screen readers: the path, the siblings and the children of the selected frame, at most 200. */
 	drawTree(node) {
 		if (node < 0) return;
 		const m = this.model, parent = m.parent[node], siblings = parent < 0 ? [node] : children(m, parent);

@@ -4,7 +4,7 @@
 const FILTERS = ['focus', 'drop', 'hide', 'collapse'];
 const one = (words, text) => words.includes(text) ? text : words[0];
 
-/** What a fragment says; anything unknown or malformed reads as the default. */
+/** Parses a fragment; anything unknown or malformed reads as the default. */
 export function readFragment(text) {
 	const get = Object.create(null);
 	for (const part of text.replace(/^#/, '').split('&')) {

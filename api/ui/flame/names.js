@@ -8,7 +8,7 @@ export function visible(name) {
 	return shown.length > 2000 ? shown.slice(0, 2000) + '…' : shown;
 }
 
-/** What stands between matching brackets, dropped: template arguments, parameters. */
+/** Drops the text between matching brackets: template arguments, parameters. */
 function dropBrackets(name, open, close, mark) {
 	let depth = 0, out = '';
 	for (let i = 0; i < name.length; i++) {

@@ -7,6 +7,7 @@ import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
 import { PROFILING, get } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
+import { framesSelect } from '../parts/group.js';
 import { heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { list } from '../parts/list.js';
 
@@ -69,6 +70,7 @@ export async function show(content) {
 	if (!chosen) return;
 	const asked = { ...base, ...comparison }, sides = { ...asked };
 	for (const name of ['threshold', 'confidence']) if (query.get(name)) sides[name] = query.get(name);
+	if (query.get('frames')) asked.frames = sides.frames = query.get('frames');
 	const [before, after] = [sideLink(asked, 'base'), sideLink(asked, 'comparison')];
 	let c;
 	try { c = await get(PROFILING + '/compare', sides); } catch (e) { head.say('These two cannot be compared.'); return trouble.show(e); }
@@ -79,6 +81,7 @@ export async function show(content) {
 	graph.hidden = false;
 	const legend = h('p', { class: 'facts' });
 	graph.before(legend);
-	const explorer = new Explorer(graph, { sentence: text => { legend.textContent = text; }, share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
-	explorer.setData(await get(address, { ...asked, format: 'flame' }));
+	const doc = await get(address, { ...asked, format: 'flame' });
+	const explorer = new Explorer(graph, { sentence: text => { legend.textContent = text; }, share: async () => new URL(c.flameGraphUrl, location.href).href, tools: [framesSelect(doc, query.get('frames')), exportMenu(() => address + '?' + new URLSearchParams(asked), ['html', 'svg', 'json'])] });
+	explorer.setData(doc);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the watches of continuous profiles found: the verdict in words first, then the two times that differ.
+// The page of findings, which the watches of continuous profiles make: the verdict in words first,
+// then the two times that differ.
 import { h } from '../flame/dom.js';
 import { percent, points } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';

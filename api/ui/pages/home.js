@@ -80,7 +80,7 @@ export async function show(content) {
 		head.say(summary(items, hostCpus, filter.value.trim()));
 		empty.hidden = shown.length > 0;
 		empty.textContent = items.length ? 'No service matches the filter.'
-			: 'Nothing needs to be installed in a program: it appears here as soon as the agent has seen it. If this stays empty, the agent cannot see the host; what is amiss is said above and on the page Agent.';
+			: 'Nothing needs to be installed in a program: it appears here as soon as the agent has seen it. If this stays empty, the agent cannot see the host: the page Agent says why.';
 	}
 	filter.addEventListener('input', () => {
 		history.replaceState(null, '', filter.value ? '#q=' + encodeURIComponent(filter.value) : location.pathname + location.search);

@@ -8,7 +8,7 @@ import { qualityLine } from '../flame/quality.js';
 import { noun } from '../flame/words.js';
 import { B, PROFILING, get, poll, post, remove, sameTenant } from '../parts/api.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
+import { framesSelect, groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
 import { heatBox } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
@@ -18,7 +18,7 @@ import { startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
 const HOST = ['*', 'host'];
-const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'maxNodes', 'tenant'];
+const QUERY = ['groupBy', 'where', 'from', 'to', 'value', 'maxNodes', 'frames', 'tenant'];
 
 /** The parameters of the page's address that choose data, for the API. */
 function dataQuery(extra) {
@@ -34,7 +34,7 @@ function groupOf(s) {
 }
 
 function facts(s) {
-	const rate = s.unit === 'count' || s.profileType === 'memory' ? '' : ` · ${s.sampleRate}\u00a0samples/s asked`;
+	const rate = s.unit === 'count' || s.profileType === 'memory' ? '' : ` · requested rate ${s.sampleRate}\u00a0Hz`;
 	return h('p', { class: 'facts' }, link(servicePath(s.service, '?type=' + s.profileType), visible(s.service)), ` · ${s.profileType} · ${duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)}${rate} · `,
 		ago(s.startedAt || s.createdAt), s.host ? ` · on ${visible(s.host)}` : '', s.continuous ? ' · continuous' : '', s.stoppedEarly ? ' · stopped early' : '',
 		Object.entries(s.labels || {}).map(([k, v]) => h('span', { class: 'badge' }, `${visible(k)}=${visible(v)}`)), ` · ${s.id}`);
@@ -68,6 +68,21 @@ function partialTop(s) {
 	return h('div', { class: 'scroll' }, h('table', { class: 'list', 'aria-label': 'Top functions so far' },
 		h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Top functions so far (partial)'), h('th', { scope: 'col', class: 'n' }, 'Self'), h('th', { scope: 'col', class: 'n' }, 'Total'))),
 		h('tbody', {}, rows.map(f => h('tr', {}, h('td', { title: visible(f.funcName) }, visible(shortName(f.funcName))), h('td', { class: 'n' }, percent(f.selfPct, 100)), h('td', { class: 'n' }, percent(f.cumulativePct, 100)))))));
+}
+
+/** The program's own functions, where they say more than the innermost frames: on the CPU these are the hottest. Not of a part. */
+function ownFunctions(s) {
+	const part = ['where', 'from', 'to', 'groupBy'].some(name => new URLSearchParams(location.search).has(name));
+	return part || s.profileType === 'cpu' ? [] : s.ownFunctions || [];
+}
+
+function ownTable(s) {
+	const rows = ownFunctions(s).filter(f => f.pct >= 0.1).slice(0, 20), waits = rows.some(f => f.wait);
+	if (!rows.length) return '';
+	return h('details', { class: 'no-print' }, h('summary', {}, `By the program's own functions: most in ${visible(shortName(rows[0].funcName))}, ${percent(rows[0].pct, 100)}`),
+		list('Own functions', [['Function', ''], ['File', 'wide'], ['Share', 'n'], ['Value', 'n'], ...waits ? [['Mostly', '']] : []],
+			rows.map(f => [h('span', { title: visible(f.funcName) }, visible(shortName(f.funcName))), visible(f.file ? `${f.file.slice(f.file.lastIndexOf('/') + 1)}:${f.line}` : f.package),
+				percent(f.pct, 100), value(f.value, s.unit), ...waits ? [visible(f.wait || '')] : []])));
 }
 
 /** Where each thread's time went, of a wall session. */
@@ -149,7 +164,7 @@ class ProfilePage {
 		if (s.profileType === 'goroutine') this.buttons.prepend(link('/g/' + s.id, 'States and waits', { class: 'button' }));
 		if (!this.extras) {
 			this.extras = true;
-			if (main) this.split.append(processSplit(s) || '', leakTable(s), intervalTable(s), heatBox(s, location.href));
+			if (main) this.split.append(ownTable(s), processSplit(s) || '', leakTable(s), intervalTable(s), heatBox(s, location.href));
 			if (s.profileType === 'wall') this.showLedger();
 		}
 		await this.draw(s, false);
@@ -192,7 +207,7 @@ class ProfilePage {
 
 	/** Against the newest earlier profile of the same service and type. */
 	compareButton(s) {
-		return action('Compare with the one before', async () => {
+		return action('Compare with the previous profile', async () => {
 			const all = await get(PROFILING + '/history', { service: s.service, profileType: s.profileType, status: 'completed', from: '-7d', to: s.createdAt, limit: 2, top: 0 });
 			const before = all.items.find(o => o.id !== s.id);
 			if (!before) return this.trouble.show(`There is no earlier ${s.profileType} profile of ${visible(s.service)} in the last 7 days.`);
@@ -221,7 +236,8 @@ class ProfilePage {
 		const doc = await get(address + grouped({ format: 'flame' }));
 		this.drawnTotal = s.totalValue;
 		this.graph.hidden = false;
-		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group, Object.keys(s.breakdown || {})), valueSelect(s.profileType, asked.get('value') || this.value), exportMenu(() => address + grouped()), wholeLink(doc)], lines: linesOf(() => address + grouped()),
+		this.explorer ??= new Explorer(this.graph, { tools: [groupSelect(group, Object.keys(s.breakdown || {})), valueSelect(s.profileType, asked.get('value') || this.value), framesSelect(doc, asked.get('frames')), exportMenu(() => address + grouped()), wholeLink(doc)], lines: linesOf(() => address + grouped()),
+			own: () => ownFunctions(this.session)[0],
 			sentence: text => { if (this.session.status !== 'running') this.head.say(text); },
 			share: async () => {
 				if (!this.session.flameGraphUrl) throw new Error('only a finished profile can be shared');

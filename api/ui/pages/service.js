@@ -5,11 +5,11 @@ import { Explorer } from '../flame/explorer.js';
 import { capital, duration, percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';
 import { qualityLine } from '../flame/quality.js';
-import { noun } from '../flame/words.js';
+import { noun, TYPES } from '../flame/words.js';
 import { A, PROFILING, get, poll, sameTenant } from '../parts/api.js';
 import { continuousSwitch } from '../parts/continuous.js';
 import { exportMenu } from '../parts/exports.js';
-import { groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
+import { framesSelect, groupSelect, UNGROUPED, valueSelect, wholeLink } from '../parts/group.js';
 import { heatBox, historyHeat } from '../parts/heat.js';
 import { linesOf } from '../parts/lines.js';
 import { columnTitle } from '../parts/list.js';
@@ -32,27 +32,33 @@ function turned(changes) {
 	return location.pathname + (text ? '?' + text : '');
 }
 
-/** What stands between `backticks` as code. */
+/** The text with the parts between `backticks` as code. */
 const withCode = text => text.split('`').map((part, i) => i % 2 ? h('code', {}, visible(part)) : visible(part));
+
+/** A profile in one function: on the CPU the hottest function, else the program's own that waits or allocates most. */
+function first(s) {
+	const own = s.profileType === 'cpu' ? null : s.ownFunctions?.[0], top = s.topFunctions?.[0];
+	return own ? { name: own.funcName, pct: own.pct, where: own.wait ? ` (${own.wait})` : '' } : top ? { name: top.funcName, pct: top.selfPct, where: ' itself' } : null;
+}
 
 function lead(name, service, type, sessions) {
 	const newest = sessions.items.find(s => s.status !== 'failed' && s.topFunctions?.length);
 	const now = HOST.includes(name) ? 'is the whole machine' : service ? `uses ${service.cpus.toFixed(2)} CPUs in ${plural(service.processes.length, 'process', 'processes')}` : 'does not run now';
 	if (!newest) return `${name === '*' ? 'host' : visible(name)} ${now}. ${sessions.items.some(s => s.status === 'completed') ? `Nothing was recorded in its ${type} profiles of this time` : `No ${type} profile of it in this time yet`}.`;
-	const top = newest.topFunctions[0];
-	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.selfPct, 100)} of its ${noun(type)} ${type === 'goroutine' ? 'were' : 'was'} in ${visible(shortName(top.funcName))} itself when last profiled.`;
+	const top = first(newest);
+	return `${name === '*' ? 'host' : visible(name)} ${now}; ${percent(top.pct, 100)} of its ${noun(type)} ${type === 'goroutine' ? 'were' : 'was'} in ${visible(shortName(top.name))}${visible(top.where)} when last profiled.`;
 }
 
 function sessionRow(s, chosen, changed) {
 	const box = h('input', { type: 'checkbox', 'aria-label': `Choose ${s.id} for a comparison`, disabled: s.status !== 'completed' });
 	box.checked = chosen.includes(s.id);
 	box.addEventListener('change', () => changed(s.id, box.checked));
-	const top = s.topFunctions?.[0];
+	const top = first(s);
 	return h('tr', {}, h('td', { class: 'c' }, box), h('td', { class: 'c' }, link('/p/' + s.id, ago(s.startedAt || s.createdAt))),
 		h('td', {}, h('span', { class: 'badge ' + (s.status === 'failed' ? 'bad' : s.status === 'running' ? 'on' : '') }, s.status + (s.continuous ? ', continuous' : ''))),
 		h('td', { class: 'n wide' }, duration((s.durationNanos ?? s.durationSeconds * 1e9) / 1e9)), h('td', { class: 'n' }, s.status === 'failed' ? '' : value(s.totalValue, s.unit)),
 		h('td', { class: 'n wide' }, s.sampleCount.toLocaleString('en')),
-		h('td', {}, s.status === 'failed' ? visible(s.failureReason || '') : top ? `${visible(shortName(top.funcName))} ${percent(top.selfPct, 100)}` : '–'));
+		h('td', {}, s.status === 'failed' ? visible(s.failureReason || '') : top ? `${visible(shortName(top.name))} ${percent(top.pct, 100)}` : '–'));
 }
 
 class ServicePage {
@@ -93,7 +99,7 @@ class ServicePage {
 	}
 
 	drawTypes(service) {
-		const types = service?.profileTypes || ['cpu', 'offcpu', 'wall', 'block', 'mutex', 'memory', 'alloc', 'goroutine', 'io'].map(type => ({ type, available: true }));
+		const types = service?.profileTypes || TYPES.map(type => ({ type, available: true }));
 		const state = JSON.stringify(types);
 		if (state === this.typesDrawn) return;
 		this.typesDrawn = state;
@@ -135,8 +141,8 @@ class ServicePage {
 	async drawWindow(sessions) {
 		if (!this.window || this.explorer) return;
 		const [start, end] = this.window.map(ms => new Date(ms).toISOString()), asked = { service: this.name, profileType: this.type, start, end };
-		const group = address().get('groupBy'), which = address().get('value'), whole = address().get('maxNodes');
-		const view = { ...group && group !== UNGROUPED && { groupBy: group }, ...which && { value: which }, ...whole && { maxNodes: whole } };
+		const group = address().get('groupBy'), which = address().get('value'), whole = address().get('maxNodes'), frames = address().get('frames');
+		const view = { ...group && group !== UNGROUPED && { groupBy: group }, ...which && { value: which }, ...whole && { maxNodes: whole }, ...frames && { frames } };
 		if (!this.windowHead) {
 			this.words = h('p', { class: 'lead' });
 			this.windowHead = h('div', {}, this.windowButtons(start, end), this.words);
@@ -149,7 +155,7 @@ class ServicePage {
 		this.graph.hidden = false;
 		this.windowHead.append(qualityLine(doc.quality), inside ? heatBox(inside, '/p/' + inside.id) : '');
 		const source = () => path + '?' + new URLSearchParams({ ...asked, ...view });
-		this.explorer = new Explorer(this.graph, { sentence: text => { this.words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), valueSelect(this.type, which), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
+		this.explorer = new Explorer(this.graph, { sentence: text => { this.words.textContent = text; }, tools: [groupSelect(group === UNGROUPED ? '' : group), valueSelect(this.type, which), framesSelect(doc, frames), exportMenu(source), wholeLink(doc)], lines: linesOf(source),
 			share: async () => {
 				const merged = await get(PROFILING + '/history', { service: this.name, profileType: this.type, from: start, to: end, merge: true, limit: 1, top: 0 });
 				const to = new URL(merged.flameGraphUrl, location.href);
@@ -197,7 +203,7 @@ class ServicePage {
 			this.drawHistory(sessions);
 		};
 		redraw(this.history, h('h2', {}, `${this.type} profiles`), h('div', { class: 'row' }, spans, compare),
-			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['(Choose)', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Top function by itself']
+			sessions.items.length ? h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, ['(Choose)', 'Taken', 'State', 'Duration', 'Total', 'Samples', 'Hottest function']
 				.map((t, i) => h('th', { scope: 'col', class: i === 3 || i === 5 ? 'n wide' : i === 4 ? 'n' : i < 2 ? 'c' : null }, columnTitle(t))))), h('tbody', {}, sessions.items.map(s => sessionRow(s, this.chosen, changed)))))
 				: h('div', { class: 'note' }, `No ${this.type} profile of ${visible(this.name)} in this time. Start one above, or choose a longer time.`),
 			sessions.total > sessions.items.length ? h('p', { class: 'facts' }, `The newest ${sessions.items.length} of ${sessions.total}.`) : '');

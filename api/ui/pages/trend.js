@@ -7,9 +7,9 @@ import { B, get } from '../parts/api.js';
 import { list } from '../parts/list.js';
 import { ago, heading, link, notice, plural, tenantField } from '../parts/page.js';
 import { chartBox } from '../parts/timeline.js';
+import { TYPES } from '../flame/words.js';
 
 const METRICS = [['self_pct', 'its own share'], ['cumulative_pct', 'share with callees']];
-const TYPES = ['cpu', 'offcpu', 'wall', 'block', 'mutex', 'memory', 'alloc', 'goroutine', 'io'];
 
 export async function show(content) {
 	const query = new URLSearchParams(location.search), name = query.get('function') || '', type = query.get('type') || 'cpu', metric = query.get('metric') || 'self_pct';

@@ -61,7 +61,7 @@ export async function getAll(path, parameters, most) {
 	return all;
 }
 
-/** What works of the daemon; an answer also where it is not ready. */
+/** The state of the daemon's parts; there is an answer also if it is not ready. */
 export async function readiness() {
 	try { return await get('/readyz'); } catch (e) { if (e.status !== 503 || !e.body?.status) throw e; return e.body; }
 }

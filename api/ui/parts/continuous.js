@@ -39,7 +39,7 @@ export async function continuousSwitch(service, types, trouble) {
 				...(against.value.trim() ? { watch: { ...now.watch, against: against.value.trim() } } : {}) });
 		});
 		const s = now.status;
-		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${plural(s.sessions, 'span')}, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · costs ${s.overheadPct.toFixed(2)}\u00a0% of the host`, s.refusal ? ` · not taken: ${visible(s.refusal)}` : '') : '');
+		body.replaceChildren(form, s ? h('p', { class: 'facts' }, s.activeSince ? ['Since ', ago(s.activeSince), ' · '] : '', `${plural(s.sessions, 'span')}, ${value(s.bytes, 'bytes')}`, s.overheadPct === null || s.overheadPct === undefined ? '' : ` · profiler overhead ${s.overheadPct.toFixed(2)}\u00a0% of the host`, s.refusal ? ` · not taken: ${visible(s.refusal)}` : '') : '');
 	}
 	turn.addEventListener('click', () => {
 		const { profileTypes, sampleRate, retentionDays, enabled, watch } = now;

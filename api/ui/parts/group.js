@@ -5,7 +5,7 @@ import { h, onChoice } from '../flame/dom.js';
 
 export const UNGROUPED = 'none';
 const GROUPS = [['', 'Not grouped'], ['process', 'By process name'], ['pid', 'By process'], ['thread', 'By thread name'], ['tid', 'By thread'], ['state', 'By state'], ['wait', 'By wait']];
-const MORE_GROUPS = { kind: 'By kind', lock: 'By lock', holder: 'By holder', createdBy: 'By creator' }; // of those profiles that say it
+const MORE_GROUPS = { kind: 'By kind', lock: 'By lock', holder: 'By holder', createdBy: 'By creator', tier: 'By tier of code', runtime: "By the runtime's threads" }; // of those profiles that say it
 
 /** Types with more than one value worth a graph, the main one first. */
 const VALUES = { io: [['delay', 'Time'], ['bytes', 'Bytes'], ['operations', 'Operations']], block: [['delay', 'Time'], ['contentions', 'Contentions']], mutex: [['delay', 'Time'], ['contentions', 'Contentions']],
@@ -36,6 +36,11 @@ function select(label, parameter, choices, now, none) {
 export function groupSelect(now, known = []) {
 	return select('Group by', 'groupBy', GROUPS.concat(Object.entries(MORE_GROUPS).filter(([name]) => known.includes(name) || name === now)), now, UNGROUPED);
 }
+
+const FRAMES = [['names', 'Python functions'], ['raw', 'Interpreter too']];
+
+/** Whether the interpreter's own functions are shown; '' where the graph has no Python function. */
+export function framesSelect(doc, now) { return doc.strings?.includes('[python]') ? select('Frames', 'frames', FRAMES, now || 'names') : ''; }
 
 /** Which of the type's values the graph shows; '' where there is no choice. */
 export function valueSelect(type, now) { return VALUES[type] ? select('Value', 'value', VALUES[type], now || VALUES[type][0][0]) : ''; }

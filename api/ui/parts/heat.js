@@ -77,7 +77,7 @@ export function heatBox(s, page) {
 	return folded('Over time (heat map)', async () => {
 		const ms = (s.durationNanos ?? s.durationSeconds * 1e9) / 1e6, colMs = Math.max(500, Math.ceil(ms / 600 / 500) * 500);
 		const ask = shape => get(`${PROFILING}/${encodeURIComponent(s.id)}/heatmap`, shape);
-		// What is left when the single samples have gone: minutes.
+		// Once the single samples have expired, only minute buckets are left to draw.
 		const map = await ask({ colMs, rowMs: colMs / 25 }).catch(e => { if (e.code !== 'DetailExpired') throw e; return ask({ colMs: MINUTE, rowMs: MINUTE }); });
 		const begin = Date.parse(map.from);
 		const chosen = (from, to) => {

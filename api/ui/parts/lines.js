@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where inside a function its value was, line by line.
+// The value of a function by its lines.
 import { h } from '../flame/dom.js';
 import { percent, value } from '../flame/format.js';
 import { sourceLink } from '../flame/fragment.js';

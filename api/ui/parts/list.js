@@ -2,7 +2,7 @@
 // Plain tables.
 import { h } from '../flame/dom.js';
 
-/** What a column holds; in brackets where its cells say it to those who see them. */
+/** The title of a column; one in (brackets) is for screen readers alone. */
 export const columnTitle = text => text.startsWith('(') ? h('span', { class: 'unseen' }, text.slice(1, -1)) : text;
 
 /** columns: [text, class]; rows: arrays of cell contents; narrow: where a whole window would part names from numbers. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory profiles say beyond their graph: how far off an estimate may be, what the total leaves out, what only grows.
+// The notes of memory profiles beside their graph: how far off an estimate may be, what the total
+// leaves out, which places only grow.
 import { h } from '../flame/dom.js';
 import { percent, value } from '../flame/format.js';
 import { shortName, visible } from '../flame/names.js';

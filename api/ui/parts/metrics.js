@@ -22,7 +22,7 @@ export function sum(metrics, name, label, values) {
 	return (metrics[name] || []).filter(m => !label || values.includes(m.labels[label])).reduce((a, m) => a + m.value, 0);
 }
 
-/** What the agent itself used since its start, in CPU seconds, how long ago that was, and the samples it lost. */
+/** The CPU seconds that the agent used since its start, its uptime, and the samples that it lost. */
 export function agentCost(metrics) {
 	const one = name => sum(metrics, name);
 	return { cpu: one('profd_collector_cpu_seconds_total') + one('profd_server_cpu_seconds_total') + one('profd_bpf_run_seconds_total'), up: one('profd_uptime_seconds'),

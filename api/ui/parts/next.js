@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where to go after the sign-in. No DOM here.
+// The page to open after the sign-in. No DOM here.
 
 /** Only a path of this site: anything else in a link could lead away. */
 export function nextPath(search) {

@@ -17,7 +17,7 @@ export function heading(title, lead) {
 		say(text) { if (sentence.textContent !== text) sentence.textContent = text; } };
 }
 
-/** What a failed request means for the reader, in words. */
+/** A sentence for the reader about a failed request. */
 export function errorWords(e) {
 	if (!(e instanceof ApiError)) return 'This page failed: ' + e.message;
 	const text = visible(capital(e.message)) + '.';

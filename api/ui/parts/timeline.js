@@ -36,7 +36,7 @@ export function timeline(points, stepMs, range, unit, type, window, chosen) {
 	const field = ms => h('input', { type: 'datetime-local', value: local(ms), required: true }), [a, b] = (window || range).map(field);
 	const form = h('form', { class: 'fields', 'aria-label': 'Time' }, h('label', {}, 'From', a), h('label', {}, 'To', b), h('button', {}, 'Show this time'));
 	form.addEventListener('submit', e => { e.preventDefault(); if (Date.parse(b.value) > Date.parse(a.value)) chosen(Date.parse(a.value), Date.parse(b.value)); });
-	const table = h('details', {}, h('summary', {}, 'By the clock, or from a table'), form, list('Cost over time', [['Time', 'c'], ['Cost', '']],
+	const table = h('details', {}, h('summary', {}, 'Pick a time range'), form, list('Cost over time', [['Time', 'c'], ['Cost', '']],
 		points.filter(p => p.valuePerSecond).reverse().map(p => [h('button', { type: 'button', onclick: () => choose([p]) }, new Date(p.from).toLocaleString()), words(p)])));
 	const chart = chartBox(`${type} over time, highest ${rateWords(most, unit, type)}`, { x: all.map(([at]) => at + stepMs / 2), y: all.map(([, p]) => p?.valuePerSecond ?? null), range, bars: true, marked: window,
 		words: v => rateWords(v, unit, type), pointed: i => { const p = all[i]?.[1]; tip.textContent = p ? `${new Date(p.from).toLocaleString()}: ${words(p)}` : ''; },

@@ -86,7 +86,7 @@ test('a hostile fragment reads as the default', () => {
 });
 
 test('quality says what is not known', () => {
-	assert.match(qualityWords({}).text, /samples not known · loss not known · cut not known/);
+	assert.match(qualityWords({}).text, /samples not known · loss not known · truncated stacks not known/);
 	assert.equal(qualityWords({ samples: 100, lost: 0, truncatedPct: 0, unknownFramePct: 0.2 }).level, '');
 	assert.equal(qualityWords({ samples: 100, lost: 2 }).level, 'warn');
 	assert.equal(qualityWords({ samples: 100, lost: 0, unknownFramePct: 6 }).level, 'bad');
@@ -110,7 +110,9 @@ test('what a profile says depends on the value that is looked at', () => {
 	const doc = { type: 'io', value: 'delay', unit: 'nanoseconds', rate: true, scale: 1e6, total: 1500, durationSeconds: 60, fn: { kind: [0] } }, empty = { fn: [0], functions: 1, total: [1500] };
 	const said = more => { const d = { ...doc, ...more }; return sentence({ ...empty, doc: d }, empty, { self: [0] }).replaceAll('\u00a0', ' '); };
 	assert.equal(said({}), '1.50 s of I/O time in 1 min. The view holds 100 % of it.');
-	assert.match(said({ total: 0, samples: 3 }), /^No read or write was waited for/);
+	const whole = { ...empty, doc: { ...doc, type: 'offcpu', total: 1500 } };
+	assert.equal(sentence(whole, whole, { self: [0] }, { funcName: 'nap', pct: 60, wait: 'sleep' }).replaceAll('\u00a0', ' '), '1.50 s of time off CPU in 1 min. Most in nap (60.0 %, sleep).');
+	assert.match(said({ total: 0, samples: 3 }), /^No read or write waited/);
 	assert.match(said({ total: 0, samples: 0 }), /^Nothing was recorded/);
 	assert.equal(said({ value: 'bytes', unit: 'bytes', scale: 1024 }), '1.46 MiB of I/O in 1 min. The view holds 100 % of it.');
 	assert.equal(said({ value: 'operations', unit: 'count', scale: 1 }), '1\u202f500 I/O operations in 1 min. The view holds 100 % of it.');

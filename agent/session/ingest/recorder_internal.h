@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct recorder, shared by recorder.c (adding), recorder_seal.c (to chunks) and recorder_reload.c
+ * (back from them). */
+#ifndef PROFD_SESSION_RECORDER_INTERNAL_H
+#define PROFD_SESSION_RECORDER_INTERNAL_H
+
+#include "agent/recording/reading_chunk.h"
+#include "agent/session/ingest/recorder.h"
+
+#define OUTCOME_UNKNOWN 0xff
+#define STACK_WAITS	0xffff /* its frames are not known yet */
+
+struct pair {
+	struct chunk_pair stacks;
+	uint64_t samples;
+	uint8_t outcome; /* of the user stack, OUTCOME_UNKNOWN until its record is known */
+};
+
+VEC_DEFINE(pairs, struct pair);
+VEC_DEFINE(chunk_pairs, struct chunk_pair);
+VEC_DEFINE(chunk_attrs, struct chunk_attr);
+VEC_DEFINE(chunk_events, struct chunk_event);
+VEC_DEFINE(chunk_stacks, struct chunk_stack);
+VEC_DEFINE(chunk_modules, struct chunk_module);
+VEC_DEFINE(recorder_processes, struct recorder_process);
+VEC_DEFINE(stack_ids, uint64_t);
+
+/* A bucket of the runtime when the session began. */
+struct start_value {
+	int64_t values[2];
+};
+VEC_DEFINE(start_values, struct start_value);
+
+struct recorder {
+	uint32_t pairs_max;
+	/* Dictionaries: key -> the session's own id. */
+	struct u64map module_ids;  /* module key */
+	struct u64map process_ids; /* hash of the instance's identity */
+	struct u64map pair_ids;	   /* hash of both stack ids */
+	struct u64map attr_ids;	   /* hash of the attr */
+	struct u64map
+		stack_seen; /* stack id -> 0: in the file or a group, 1: waits for its frames */
+	struct u64map live_process_ids; /* the collector's proc -> process id, this epoch only */
+	struct pairs_vec pairs;
+	struct chunk_attrs_vec attrs;
+	struct recorder_processes_vec processes;
+	uint32_t module_count;
+	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
+	/* New since the last seal. */
+	struct chunk_events_vec pending;
+	uint64_t sealed_events;	 /* so many came before */
+	struct u64map sum_at; /* pair and attr -> number of its last sum of calls, sealed or index
+				 of pending behind these */
+	struct stack_ids_vec missing;
+	struct buf process_entries;
+	uint32_t process_entry_count;
+	bool quality_changed;
+	uint32_t next_seq;
+	struct chunk_quality quality;
+	struct recorder_group *groups, **groups_end;
+	/* Readings (recorder_readings.c). */
+	uint32_t read_round;   /* last one that is in the file or a group */
+	uint32_t phases_read;  /* bits 1 << enum reading_phase: complete */
+	struct u64map start_at; /* hash of process and bucket -> index of start_values */
+	struct start_values_vec start_values;
+};
+
+void recorder_free_group(struct recorder_group *group);
+uint64_t recorder_process_hash(uint32_t tgid, uint64_t start_boottime_ns, uint32_t exec_generation);
+uint64_t recorder_pair_hash(const struct chunk_pair *pair);
+uint64_t recorder_attr_hash(const struct chunk_attr *attr);
+/* A process new to the session; the first of its facts are kept. */
+int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash) must_use;
+/* Notes that the frames of @stack are wanted, unless they are known. */
+int recorder_need_stack(struct recorder *r, uint64_t stack) must_use;
+void recorder_count(struct recorder *r, const struct chunk_event *event);
+/* A READINGS chunk of the file, after a restart. -ENOMEM, -EPROTO. */
+int recorder_reload_reading(struct recorder *r, const void *data, size_t len) must_use;
+
+#endif

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/* After a restart: the state as it was when the last group was stored. */
+#include <errno.h>
+
+#include "agent/recording/chunk_decode.h"
+#include "agent/session/ingest/recorder_internal.h"
+#include "bpf/outcome.h"
+
+static int reload_module(void *ctx, const struct chunk_module *module)
+{
+	struct recorder *r = ctx;
+
+	if (u64map_get(&r->module_ids, module->key, &(uint64_t){ 0 }))
+		return 0;
+	if (module->id >= r->module_count)
+		r->module_count = module->id + 1;
+	return u64map_put(&r->module_ids, module->key, module->id);
+}
+
+static int reload_process(void *ctx, const struct chunk_process *p)
+{
+	struct recorder *r = ctx;
+
+	if (p->id != r->processes.count)
+		return 0;
+	return recorder_add_process(
+		r, p, recorder_process_hash(p->tgid, p->start_boottime_ns, p->exec_generation));
+}
+
+static int reload_stack(void *ctx, const struct chunk_stack *stack)
+{
+	struct recorder *r = ctx;
+
+	/* Its pairs were reloaded as needing it when their chunk came first. */
+	return u64map_put(&r->stack_seen, stack->id, stack->outcome);
+}
+
+static int reload_samples(void *ctx, uint32_t seq)
+{
+	struct recorder *r = ctx;
+
+	if (seq < r->next_seq)
+		return 1;
+	r->next_seq = seq + 1;
+	return 0;
+}
+
+static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
+{
+	struct recorder *r = ctx;
+	struct pair entry = { .stacks = *pair,
+			      .outcome = pair->user ? OUTCOME_UNKNOWN : OUTCOME_complete };
+	int rc;
+
+	if (id != r->pairs.count)
+		return 0; /* pair 0 is there from the beginning; a gap is damage and stays one */
+	rc = u64map_put(&r->pair_ids, recorder_pair_hash(pair), id);
+	return rc < 0 ? rc : pairs_vec_push(&r->pairs, entry);
+}
+
+/* Its stacks are known or were given up: nobody is asked for them again. */
+static int reload_settled_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
+{
+	struct recorder *r = ctx;
+	int rc = pair->user ? u64map_put(&r->stack_seen, pair->user, 0) : 0;
+
+	if (rc == 0 && pair->kernel)
+		rc = u64map_put(&r->stack_seen, pair->kernel, 0);
+	return rc < 0 ? rc : reload_pair(ctx, id, pair);
+}
+
+static int reload_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
+{
+	struct recorder *r = ctx;
+	int rc;
+
+	if (id != r->attrs.count || attr->process >= r->processes.count)
+		return 0;
+	rc = u64map_put(&r->attr_ids, recorder_attr_hash(attr), id);
+	return rc < 0 ? rc : chunk_attrs_vec_push(&r->attrs, *attr);
+}
+
+static int reload_event(void *ctx, const struct chunk_event *event)
+{
+	struct recorder *r = ctx;
+
+	if (event->pair < r->pairs.count && event->attr < r->attrs.count)
+		recorder_count(r, event);
+	return 0;
+}
+
+static int reload_quality(void *ctx, const struct chunk_quality *quality)
+{
+	struct recorder *r = ctx;
+
+	r->quality = *quality;
+	return 0;
+}
+
+int recorder_reload_chunk(void *ctx, const struct store_chunk *chunk)
+{
+	struct recorder *r = ctx;
+	const struct chunk_sink sink = {
+		.ctx = r,
+		.module = reload_module,
+		.process = reload_process,
+		.stack = reload_stack,
+		.samples = reload_samples,
+		.pair = chunk->kind == STORE_CHUNK_SETTLED ? reload_settled_pair : reload_pair,
+		.attr = reload_attr,
+		.event = reload_event,
+		.quality = reload_quality,
+	};
+	int rc = chunk->kind == STORE_CHUNK_READINGS
+			 ? recorder_reload_reading(r, chunk->data, chunk->len)
+			 : chunk_decode(chunk->kind, chunk->data, chunk->len, &sink);
+
+	return rc == -EPROTO ? 0 : rc;
+}
+
+/* Stacks that samples in the file refer to, but whose frames were not known yet when it was
+ * written. */
+static int reload_missing(struct recorder *r)
+{
+	for (size_t i = 1; i < r->pairs.count; i++) {
+		int rc = recorder_need_stack(r, r->pairs.data[i].stacks.user);
+
+		if (rc == 0)
+			rc = recorder_need_stack(r, r->pairs.data[i].stacks.kernel);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int recorder_reload_done(struct recorder *r)
+{
+	int rc = reload_missing(r);
+
+	r->pairs_sealed = (uint32_t)r->pairs.count;
+	r->attrs_sealed = (uint32_t)r->attrs.count;
+	return rc;
+}
+
+int recorder_reload(struct recorder *r, struct store *store, const char *id, struct err *err)
+{
+	unsigned damaged = 0;
+	int rc = store_session_read(store, id, recorder_reload_chunk, r, &damaged, err);
+
+	if (rc < 0)
+		return rc;
+	rc = recorder_reload_done(r);
+	if (rc < 0)
+		return err_set(err, -rc, NULL, NULL, "no memory to resume %s", id);
+	if (damaged)
+		recorder_note(r, "%u damaged pieces of this session's data were left out", damaged);
+	return 0;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Script frames in the walk. A native frame whose pc lies in an interpreter's loop is pushed and
+ * stepped as any other. The turns that follow push the script frames that this C frame executes,
+ * until its entry ends. A process without a runtime pays one test of a mapping's flag. */
+#ifndef PROFD_BPF_SCRIPT_BPF_H
+#define PROFD_BPF_SCRIPT_BPF_H
+
+#include "bpf/maps.bpf.h"
+
+static __always_inline void script_none(struct scratch *s)
+{
+	s->script.looked = 0;
+	s->script.is_there = 0;
+	s->script.is_hotspot = 0;
+	s->script.is_v8 = 0;
+	s->script.outcome = 0;
+	s->script.chain = 0;
+	s->script.walk.on = 0;
+}
+
+/* Ends the script side of this walk; native frames go on. */
+static __always_inline void script_fail(struct scratch *s, uint32_t outcome)
+{
+	s->script.walk.on = 0;
+	s->script.is_there = 0;
+	if (!s->script.outcome)
+		s->script.outcome = outcome;
+}
+
+/* Takes back what was pushed for the entry at hand. */
+static __always_inline void script_roll_back(struct scratch *s)
+{
+	s->stack.frame_count = s->script.saved_count;
+	s->stack.stack_hash = s->script.saved_hash;
+	s->frame_limit = s->script.saved_limit;
+}
+
+static __always_inline void script_save(struct scratch *s)
+{
+	s->script.saved_count = s->stack.frame_count;
+	s->script.saved_hash = s->stack.stack_hash;
+	s->script.saved_limit = s->frame_limit;
+}
+
+/* Copies what is known of the process's runtime: once in a walk, at its first frame in code that
+ * may be a runtime's. */
+static __attribute__((noinline)) int script_look(struct scratch *s)
+{
+	uint32_t tgid = s->stack.tgid, module = s->map.mapping.module;
+	struct script_runtime *runtime = bpf_map_lookup_elem(&runtimes, &tgid);
+	uint64_t bias = 0;
+
+	s->script.looked = 1;
+	if (!runtime) { /* the collector has not looked at this process yet */
+		runtime = bpf_map_lookup_elem(&file_runtimes, &module);
+		bias = s->map.mapping.bias;
+	}
+	if (!runtime)
+		return 0;
+	if (ARCH_HAS_HOTSPOT && runtime->kind == SCRIPT_HOTSPOT) {
+		__builtin_memcpy(&s->hotspot.facts, &runtime->hotspot, sizeof(runtime->hotspot));
+		s->script.is_hotspot = 1;
+		return 0;
+	}
+	if (runtime->kind == SCRIPT_V8) {
+		__builtin_memcpy(&s->v8.facts, &runtime->v8, sizeof(runtime->v8));
+		s->script.is_v8 = 1;
+		return 0;
+	}
+	if (runtime->kind != SCRIPT_CPYTHON) {
+		s->script.outcome = OUTCOME_script_unsupported;
+		return 0;
+	}
+	for (uint32_t i = 0; i < SCRIPT_RANGES_MAX; i++) {
+		s->script.ranges[i].start = runtime->ranges[i].start + bias;
+		s->script.ranges[i].end = runtime->ranges[i].end + bias;
+	}
+	__builtin_memcpy(&s->script.walk.python, &runtime->python, sizeof(runtime->python));
+	s->script.walk.is_known = 0;
+	s->script.is_there = 1;
+	return 0;
+}
+
+/* Is @pc, in a mapping with PROF_MAPPING_RUNTIME, code of an interpreter's loop? */
+static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc)
+{
+	bool ret = false;
+
+	if (!s->script.looked)
+		script_look(s);
+	if (!s->script.is_there) {
+		/* it is still starting, or the collector does not know it yet */
+		if (!s->script.outcome && !s->script.is_v8)
+			s->script.outcome = OUTCOME_script_state;
+		return false;
+	}
+	for (uint32_t i = 0; i < SCRIPT_RANGES_MAX; i++)
+		ret |= pc - s->script.ranges[i].start <
+		       s->script.ranges[i].end - s->script.ranges[i].start;
+	return ret;
+}
+
+static __always_inline bool script_is_v8(struct scratch *s)
+{
+	if (!s->script.looked)
+		script_look(s);
+	return s->script.is_v8;
+}
+
+/* Is @ip, which lies in no file, code that HotSpot has generated? */
+static __always_inline bool script_is_hotspot(struct scratch *s, uint64_t ip)
+{
+	if (!s->script.looked)
+		script_look(s);
+	return s->script.is_hotspot && hotspot_is_code(&s->hotspot.facts, ip);
+}
+
+/* The C frame of an interpreter's loop, [@low, @high), was walked. */
+static __always_inline void script_enter(struct scratch *s, uint64_t low, uint64_t high)
+{
+	struct script_walk *walk = &s->script.walk;
+
+	if (!walk->is_known) {
+		if (!script_python_begin(walk, arch_thread_pointer((void *)bpf_get_current_task()))) {
+			script_fail(s, OUTCOME_script_state);
+			return;
+		}
+		walk->is_known = 1;
+	}
+	script_python_enter(walk, low, high);
+	script_save(s);
+}
+
+#endif

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads every BPF program against the types of many kernels, none of which is booted (fake_kernel.c): fields, helpers and
+kernel functions of Debian's kernels from 5.10 to the newest, amd64 and arm64.
+
+A kernel passes if loading left out no feature that its types promise, no field that is read by its size has another one,
+it has what README.md says of its version, and the unit gets CAP_SYS_ADMIN there exactly if uprobes take it. A field that no kernel has is misspelt, or gone for good."""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import support
+
+BUILD = os.path.abspath(os.environ.get("O", "build"))
+KERNELS_MIN = 12
+# Programs that are loaded together, and a profile type of theirs in README.md's table of kernels
+LOADED_FOR = {"the sampler": "cpu", "waits": "offcpu", "allocations": "alloc"}
+# Fields whose loads libbpf makes as wide as the kernel's (they are loaded directly, by the size of an unsigned number).
+LOADED = {"task_struct.on_cpu"}
+# A field of kernels that no suite has: before 5.17, with requests of block devices.
+UNSEEN = {"request___disk.rq_disk"}
+
+
+def run_on(path, *command):
+    """@command with the BTF at @path as the kernel's"""
+    return subprocess.run(("unshare", "-m", "sh", "-c", 'mount --bind "$0" /sys/kernel/btf/vmlinux && exec "$@"', path, *command),
+                          capture_output=True, text=True, timeout=60)
+
+
+def said_by(path):
+    """{word: {what}} of fake_kernel"""
+    done = run_on(path, f"{BUILD}/tests/vm/fake_kernel")
+    said = collections.defaultdict(set)
+    for line in done.stdout.splitlines():
+        word, _, what = line.partition(" ")
+        said[word].add(what)
+    return said, done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def admin_fault_of(path, version):
+    """The fault in what profd-generator gives to the unit, None = none"""
+    with tempfile.TemporaryDirectory(prefix="profd-btf-") as folder:
+        done = run_on(path, "tools/packaging/profd-generator", folder)
+        drop_in = os.path.join(folder, "profd.service.d/10-uprobes.conf")
+        given = ""
+        if os.path.exists(drop_in):
+            with open(drop_in) as f:
+                given = f.read()
+    due = support.promise(version, "alloc") == "with CAP_SYS_ADMIN"
+    if done.returncode == 0 and due == ("\nAmbientCapabilities=CAP_SYS_ADMIN\nCapabilityBoundingSet=CAP_SYS_ADMIN\n" in given):
+        return None
+    return f"profd-generator gives '{given}' {done.stderr}"
+
+
+def faults_of(said, version):
+    for feature in sorted(said["lost"]):
+        yield f"{feature} was left out: {'; '.join(sorted(said['warn']))[:600]}"
+    for field in sorted(said["resized"] - LOADED):
+        yield f"{field} has another size"
+    for what, kind in LOADED_FOR.items():
+        promised = support.promise(version, kind) != "no"
+        if not promised and what in said["loaded"]:
+            yield f"{what} could be loaded, README.md says that the kernel has no {kind}"
+        if promised and what not in said["loaded"]:
+            yield f"{what} could not be loaded: {'; '.join(sorted(said['refused'] | said['warn']))[:600]}"
+
+
+def main():
+    began = time.monotonic()
+    folder = subprocess.run((sys.executable, "tests/vm/debian.py", "btf"), stdout=subprocess.PIPE, text=True,
+                            check=True).stdout.strip()
+    fetched = time.monotonic()
+    paths = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".btf")]
+    resolved, unresolved, failed = set(), set(), False
+    for path in sorted(paths, key=lambda p: [int(n) for n in re.findall(r"\d+", os.path.basename(p))]):
+        name = os.path.basename(path)[:-len(".btf")]
+        version = tuple(map(int, name.split("-")[0].split(".")))
+        said, status, end = said_by(path)
+        faults = list(faults_of(said, version))
+        faults += filter(None, [admin_fault_of(path, version)])
+        if status != 0:
+            faults.append(f"fake_kernel ended with {status}: {end}")
+        resolved |= said["field"]
+        unresolved |= said["unresolved"]
+        failed |= bool(faults)
+        print(f"not ok {name}" if faults else f"ok {name}: {len(said['field'])} fields, {len(said['has'])} features,",
+              "; ".join(faults) or " and ".join(sorted(said["loaded"])))
+    gone = sorted(unresolved - resolved - UNSEEN)
+    enough = len(paths) >= KERNELS_MIN
+    print(f"{'ok' if not gone else 'not ok'} every field is one of some kernel: {', '.join(gone) or len(resolved)}")
+    print(f"{'ok' if enough else 'not ok'} types of {len(paths)} kernels")
+    print(f"fetched in {fetched - began:.1f} s, checked in {time.monotonic() - fetched:.1f} s")
+    return 1 if failed or gone or not enough else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

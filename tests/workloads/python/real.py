@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of real programs in one: an asyncio server with its clients, in the main thread, which also works with
+json, re, dataclasses, sorting, decimals, contexts and exceptions; threads that take work from a queue; requests to a Flask
+application and callbacks from numpy where these are installed. Prints "ready FLASK NUMPY" (0 or 1), then runs until it is
+killed. SIGUSR2 makes faulthandler write the stack of the thread that gets it to standard output."""
+import asyncio
+import contextlib
+import dataclasses
+import decimal
+import faulthandler
+import functools
+import itertools
+import json
+import queue
+import re
+import signal
+import string
+import sys
+import threading
+
+try:
+    import flask
+except ImportError:
+    flask = None
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+
+@dataclasses.dataclass(order=True)
+class Order:
+    number: int
+    customer: str
+    lines: list = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def total(self):
+        return sum((line.price for line in self.lines), decimal.Decimal(0))
+
+
+@dataclasses.dataclass
+class Line:
+    name: str
+    price: decimal.Decimal
+
+
+class Encoder(json.JSONEncoder):
+    def default(self, value):
+        if dataclasses.is_dataclass(value):
+            return dataclasses.asdict(value)
+        return str(value)
+
+
+def parsed(pairs):
+    return {key: decimal.Decimal(value) if key == "price" else value for key, value in pairs}
+
+
+@contextlib.contextmanager
+def logged(what):
+    try:
+        yield what.upper()
+    except ValueError as error:
+        str(error).format()
+
+
+def orders():
+    for number in itertools.count():
+        yield Order(number, string.ascii_lowercase[number % 26], [Line(f"item {i}", decimal.Decimal(i) / 7) for i in range(3)])
+
+
+own = threading.local()
+
+
+def supply():
+    """The thread's own: a generator runs in one thread at a time."""
+    if not hasattr(own, "orders"):
+        own.orders = orders()
+    return own.orders
+
+
+def json_round_trip():
+    text = json.dumps(next(supply()), cls=Encoder, indent=1)
+    return json.loads(text, object_pairs_hook=parsed)
+
+
+def replaced(match):
+    return functools.reduce(lambda left, right: right + left, match.group())
+
+
+def texts():
+    return re.sub(r"\w+", replaced, "the quick brown fox jumps over the lazy dog")
+
+
+def sorted_orders():
+    few = list(itertools.islice(supply(), 8))
+    return sorted(few) and max(few, key=lambda order: order.total)
+
+
+def failing():
+    with logged("failing") as name:
+        raise ValueError(name)
+
+
+def application():
+    app = flask.Flask("real")
+
+    @app.before_request
+    def before():
+        flask.g.order = next(supply())
+
+    @app.route("/orders/<int:number>")
+    def order(number):
+        return flask.jsonify(number=number, total=str(flask.g.order.total))
+
+    @app.errorhandler(404)
+    def missing(error):
+        return flask.render_template_string("{% for c in 'none' %}{{ c|upper }}{% endfor %}"), 404
+
+    client = app.test_client()
+    return lambda: (client.get("/orders/7").get_json(), client.get("/nowhere").data)
+
+
+def array_work():
+    values = numpy.arange(12.0).reshape(3, 4)
+    numpy.apply_along_axis(lambda row: sum(row) / len(row), 1, values)
+    return numpy.vectorize(lambda x: x * 2 + 1)(values)
+
+
+PARTS = [json_round_trip, texts, sorted_orders, failing]
+
+
+async def answer(reader, writer):
+    while line := await reader.readline():
+        work = PARTS[line[0] % len(PARTS)]
+        work()
+        writer.write(line)
+        await writer.drain()
+
+
+async def ask(port, first):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in itertools.count(first):
+        writer.write(bytes([32 + number % 64, 10]))
+        await reader.readline()
+        if number % 5 == 0:
+            await asyncio.wait_for(asyncio.gather(asyncio.sleep(0), asyncio.sleep(0.0005)), 5)
+
+
+def worker(tasks):
+    while True:
+        tasks.get()()
+
+
+async def serve(tasks):
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    clients = [asyncio.ensure_future(ask(port, first)) for first in range(4)]
+    print(f"ready {int(bool(flask))} {int(bool(numpy))}", flush=True)
+    while not any(client.done() for client in clients):
+        tasks.put(json_round_trip)
+        await asyncio.get_running_loop().run_in_executor(None, texts)
+        await asyncio.sleep(0.001)
+    clients[0].result()
+
+
+def main():
+    faulthandler.register(signal.SIGUSR2, file=sys.stdout, all_threads=False, chain=False)
+    if flask:
+        PARTS.append(application())
+    if numpy:
+        PARTS.append(array_work)
+    tasks = queue.Queue()
+    for _ in range(2):
+        threading.Thread(target=worker, args=(tasks,), daemon=True).start()
+    asyncio.run(serve(tasks))
+
+
+main()
