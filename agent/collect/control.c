@@ -263,9 +263,11 @@ static void on_demand(struct collector *c)
 		control_apply_demand(c);
 		return;
 	}
+	drain_events(c); /* who began while nobody sampled is known now */
 	follow_want_rows(c);
-	c->hold_until_ns = clock_monotonic_ns() +
-			   HOLD_NS; /* at least until the decisions behind it are read */
+	c->demanded_ns = clock_monotonic_ns();
+	c->hold_until_ns =
+		c->demanded_ns + HOLD_NS; /* at least until the decisions behind it are read */
 }
 
 static void on_target(struct collector *c)

@@ -81,12 +81,20 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	return 0;
 }
 
-/* The frames before the gap are those of the stack that was guessed. */
+/* @rc of a walk that came to an end before the stack's. */
+static uint8_t gap_of(int rc)
+{
+	return rc == -EFAULT ? OUTCOME_user_read_fault : OUTCOME_no_rows;
+}
+
+/* The frames before the gap are those of the stack that was guessed, which is left alone if it goes
+ * further than rows do. */
 static int walk(struct finder *finder, const struct late_stack *item, struct proc *proc,
 		struct late_frames *ret)
 {
 	const struct late_code code = { .ctx = finder, .find = find_code };
 	const struct stack *guess = stack_table_find(finder->c->stacks, item->hash);
+	int rc;
 
 	if (!item->event->stack_bytes)
 		return -EAGAIN; /* the kernel walks again, or late_memory.c has it read */
@@ -97,8 +105,12 @@ static int walk(struct finder *finder, const struct late_stack *item, struct pro
 	finder->time_ns = item->event->time_ns;
 	ret->count = item->event->frame_count;
 	memcpy(ret->words, guess->frames, ret->count * sizeof(ret->words[0]));
-	return late_stack_walk(item->event, &code, ret->words, PROF_WORDS_MAX, &ret->count,
-			       &ret->outcome);
+	rc = late_stack_walk(item->event, &code, ret->words, PROF_WORDS_MAX, &ret->count,
+			     &ret->outcome);
+	if (rc == 0 || rc == -EAGAIN || ret->count <= guess->frame_count)
+		return rc;
+	ret->outcome = gap_of(rc);
+	return 0;
 }
 
 void late_event(void *ctx, const struct prof_late_event *event)
@@ -230,9 +242,9 @@ int late_walk_asleep(struct collector *c, const struct late_stack *item,
 	ret->count = 0;
 	rc = late_stack_walk(event, &code, ret->words, PROF_WORDS_MAX, &ret->count, &ret->outcome);
 	unmap_tables(&finder);
-	if (rc != -ENOENT || !ret->count)
+	if (rc == 0 || rc == -EAGAIN || !ret->count)
 		return rc;
-	ret->outcome = OUTCOME_no_rows; /* what there is is more than where it entered the kernel */
+	ret->outcome = gap_of(rc); /* what there is is more than where it entered the kernel */
 	return 0;
 }
 

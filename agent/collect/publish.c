@@ -467,7 +467,7 @@ bool publish_is_settled(struct collector *c)
 		bool is_target =
 			proc->wanted && !(proc->wanted & (PROF_WANT_NONE | PROF_WANT_EXCLUDED));
 
-		if ((is_target || (!proc->wanted && !proc->begin_ns)) && !settled(c, proc))
+		if ((is_target || (!proc->wanted && proc->begin_ns < c->demanded_ns)) && !settled(c, proc))
 			return false;
 		if (!is_target)
 			continue;

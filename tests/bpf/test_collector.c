@@ -419,6 +419,37 @@ static void a_program_never_seen_has_whole_stacks(void **state)
 	stop_host(&host);
 }
 
+/* A program that began while nobody sampled is waited for, although nobody has decided on it. */
+static void sampling_waits_for_who_began_before(void **state)
+{
+	cleanup_free char *path = bpf_target_compile("before", burn_source, NO_FP);
+	const struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
+						.types = PROF_WANT_CPU,
+						.rate_hz = RATE_HZ,
+						.sample_undecided = 1 };
+	struct host host;
+	unsigned before;
+	pid_t pid;
+
+	start_host(&host, NULL, 0);
+	demand(&host, RATE_HZ); /* what runs already is indexed */
+	demand(&host, 0);
+	assert_int_equal(kill(host.symbolizer, SIGSTOP), 0);
+	pid = bpf_target_start(path, "600000");
+	feed_view_run(&host.view, 100);
+	before = host.view.demands;
+	assert_int_equal(channel_send(host.server, &message, sizeof(message), NULL, 0), 0);
+	feed_view_run(&host.view, 1000);
+	assert_int_equal(host.view.demands, before);
+	assert_int_equal(kill(host.symbolizer, SIGCONT), 0);
+	for (int i = 0; i < 600 && host.view.demands == before; i++)
+		feed_view_run(&host.view, 100);
+	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	stop_host(&host);
+}
+
 static void a_library_loaded_later_is_unwound(void **state)
 {
 	cleanup_free char *library =
@@ -878,6 +909,7 @@ int main(void)
 		cmocka_unit_test(a_busy_program_is_seen_with_facts_and_whole_stacks),
 		cmocka_unit_test(short_lives_are_attributed),
 		cmocka_unit_test(a_program_never_seen_has_whole_stacks),
+		cmocka_unit_test(sampling_waits_for_who_began_before),
 		cmocka_unit_test(a_library_loaded_later_is_unwound),
 		cmocka_unit_test(exec_begins_another_life),
 		cmocka_unit_test(a_replaced_program_is_another_one),

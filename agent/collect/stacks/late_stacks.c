@@ -219,6 +219,8 @@ static int take_frame(struct walk *walk, const struct late_code *code, uint64_t 
 	rc = unwind_step(&walk->state, &rule);
 	if (rc == UNWIND_FINISHED)
 		return 0;
+	if (rc == UNWIND_FAULT)
+		return -EFAULT;
 	return rc == UNWIND_STEPPED ? 1 : -ENOENT;
 }
 
@@ -237,7 +239,9 @@ int late_stack_walk(const struct prof_late_event *event, const struct late_code 
 
 		if (has_room)
 			rc = take_frame(&walk, code, words);
-		if (has_room && rc == -ENOENT)
+		if (has_room && rc == -EFAULT)
+			frames[at++] = words[0];
+		if (has_room && rc < 0 && rc != -EAGAIN)
 			*count = at;
 		if (has_room && rc < 0)
 			return rc;

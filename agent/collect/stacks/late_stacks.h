@@ -65,8 +65,8 @@ struct late_code {
 
 /* The frames from where the kernel stopped. Appends to @frames, which has room for @max and one
  * marker, behind the *@count that are there. 0 with the outcome in *@ret_outcome: complete,
- * truncated, or why script frames are missing. -EAGAIN: wait, @count is untouched; -ENOENT: it
- * leads no further, *@count says how far it came. */
+ * truncated, or why script frames are missing. -EAGAIN: wait, @count is untouched; -ENOENT: rows
+ * lead no further, -EFAULT: the memory does not; *@count says how far it came. */
 int late_stack_walk(const struct prof_late_event *event, const struct late_code *code,
 		    uint64_t *frames, uint16_t max, uint16_t *count, uint8_t *ret_outcome) must_use;
 
