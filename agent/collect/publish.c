@@ -466,10 +466,11 @@ bool publish_is_settled(struct collector *c)
 	while ((proc = proc_table_next(c->procs, &at))) {
 		bool is_target =
 			proc->wanted && !(proc->wanted & (PROF_WANT_NONE | PROF_WANT_EXCLUDED));
+		bool is_undecided = !proc->wanted && proc->begin_ns < c->demanded_ns;
 
-		if ((is_target || (!proc->wanted && proc->begin_ns < c->demanded_ns)) && !settled(c, proc))
+		if ((is_target || is_undecided) && !settled(c, proc))
 			return false;
-		if (!is_target)
+		if (!is_target && !(is_undecided && proc->begin_ns))
 			continue;
 		script_find(c, proc);
 		if (script_is_awaited(c, proc))

@@ -29,8 +29,9 @@ struct mapping_changes publish_changes(struct publish_context *context);
 /* Publishes processes whose modules are settled, and renews the mappings of modules that changed.
  */
 void publish_sweep(struct collector *c, uint64_t now_ns);
-/* Whether all files of the demanded processes are indexed and their script frames can be read;
- * without a decision, whether the files of the processes that ran before the collector are. */
+/* Whether all files of the demanded processes, and of those on which the server has not decided,
+ * are indexed, and whether their script frames can be read: of the undecided only of those that
+ * began after the collector. Processes that began after the demand are not waited for. */
 bool publish_is_settled(struct collector *c);
 /* Writes the decision about @proc into BPF. */
 void publish_target(struct collector *c, struct proc *proc);

@@ -24,10 +24,8 @@
 #include "agent/collect/feed/replay.h"
 #include "agent/wire/control.h"
 #include "bpf/outcome.h"
-#include "symbolize/symbolizer.h"
 #include "tests/support/bpf_target.h"
-#include "tests/support/collector_child.h"
-#include "tests/support/feed_view.h"
+#include "tests/support/collector_host.h"
 
 #define RATE_HZ 99u
 #define NO_FP	"-O2 -fomit-frame-pointer -fno-optimize-sibling-calls -Wl,--build-id"
@@ -68,161 +66,15 @@ static const char library_source[] = BURN
 	"unsigned long late(double ms) { return burn(ms) + 1; }\n";
 
 static const char *record_path; /* of the next collector; NULL = no recording */
-static const char *disabled; /* feature of the next collector */
+static const char *disabled;	 /* feature of the next collector */
 
-struct host {
-	pid_t collector, symbolizer;
-	int control, server, feed_fd, symbolizer_control;
-	unsigned generation;
-	struct feed_view view;
-};
-
-/* ---- supervisor --------------------------------------------------------------------------------
- */
-
-static void send_peer(int control, enum role role, int fd, unsigned generation)
+static void start_host(struct collector_host *host, const char *const *exclude,
+		       unsigned exclude_count)
 {
-	struct control_peer peer = { .head = { .kind = CONTROL_PEER },
-				     .role = role,
-				     .generation = generation };
-
-	assert_int_equal(channel_send_wait(control, &peer, sizeof(peer), &fd, 1, 1000), 0);
-	(void)close(fd);
-}
-
-static void start_symbolizer(struct host *host)
-{
-	struct symbolizer_options options = { .cache_dir_fd = -1, .memory_bytes = 64u << 20 };
-	int control[2], peers[2];
-
-	assert_int_equal(channel_pair(control), 0);
-	assert_int_equal(channel_pair(peers), 0);
-	host->symbolizer = fork();
-	if (host->symbolizer == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		(void)close(control[0]);
-		(void)close(peers[0]);
-		(void)close(peers[1]);
-		(void)close(host->control);
-		(void)close(host->server);
-		options.control_fd = control[1];
-		_exit(symbolizer_run(&options));
-	}
-	assert_true(host->symbolizer > 0);
-	(void)close(control[1]);
-	host->symbolizer_control = control[0];
-	send_peer(control[0], ROLE_COLLECTOR, peers[0], ++host->generation);
-	send_peer(host->control, ROLE_SYMBOLIZER, peers[1], host->generation);
-}
-
-static void kill_symbolizer(struct host *host)
-{
-	(void)kill(host->symbolizer, SIGKILL);
-	(void)waitpid(host->symbolizer, NULL, 0);
-	(void)close(host->symbolizer_control);
-}
-
-static void wait_ready(struct host *host)
-{
-	static struct channel_message message;
-	struct pollfd wait = { .fd = host->control, .events = POLLIN };
-
-	assert_int_equal(poll(&wait, 1, 60000), 1);
-	assert_int_equal(channel_receive(host->control, &message), 1);
-	assert_int_equal(((struct channel_head *)message.data)->kind, CONTROL_READY);
-}
-
-/* Waits until what runs on this machine is indexed: no new module for half a second. */
-static void settle(struct feed_view *view)
-{
-	size_t before = 0, quiet = 0;
-
-	for (int i = 0; i < 100 && quiet < 5; i++) {
-		feed_view_run(view, 100);
-		quiet = view->module_count == before && before > 2 ? quiet + 1 : 0;
-		before = view->module_count;
-	}
-}
-
-static void start_host(struct host *host, const char *const *exclude, unsigned exclude_count)
-{
-	struct collector_options options = { .generation = 1,
-					     .exclude = exclude,
-					     .exclude_count = exclude_count,
-					     .memory_budget_bytes = 256u << 20,
-					     .record_path = record_path,
-					     .cpu_budget_pct = 50 };
-	struct collector_child child;
-
-	options.features = bpf_target_features(disabled);
-	collector_child_start(&child, options);
-	*host = (struct host){ .collector = child.pid,
-			       .control = child.control,
-			       .server = child.server,
-			       .feed_fd = child.feed_fd };
-	start_symbolizer(host);
-	send_peer(host->control, ROLE_SERVER, child.server_peer, 1);
-	wait_ready(host);
-	feed_view_init(&host->view, host->feed_fd);
-	settle(&host->view);
-}
-
-static void end_host(struct host *host)
-{
-	kill_symbolizer(host);
-	feed_view_deinit(&host->view);
-	(void)close(host->control);
-	(void)close(host->server);
-	(void)close(host->feed_fd);
-}
-
-static void stop_collector(struct host *host)
-{
-	collector_child_stop(host->collector, host->control);
-	feed_view_read(&host->view);
-}
-
-static void stop_host(struct host *host)
-{
-	stop_collector(host);
-	end_host(host);
-}
-
-/* ---- server ------------------------------------------------------------------------------------
- */
-
-/* Returns when something is in force: sampling waits for the unwind tables of what runs. @fast_hz:
- * of processes that are decided to be sampled by events of their own. */
-static void demand_fast(struct host *host, uint32_t rate_hz, uint32_t fast_hz)
-{
-	struct control_demand message = { .head = { .kind = CONTROL_DEMAND },
-					  .types = rate_hz ? PROF_WANT_CPU : 0,
-					  .rate_hz = rate_hz,
-					  .fast_hz = fast_hz,
-					  .sample_undecided = 1 };
-	const struct feed_demand *now = &host->view.demand;
-	unsigned before = host->view.demands;
-
-	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
-	for (int i = 0; i < 600 && host->view.demands == before &&
-			(now->rate_hz != rate_hz || now->fast_hz != fast_hz);
-	     i++)
-		feed_view_run(&host->view, 100);
-}
-
-static void demand(struct host *host, uint32_t rate_hz)
-{
-	demand_fast(host, rate_hz, 0);
-	assert_int_equal(host->view.demand.rate_hz, rate_hz);
-}
-
-static void decide(struct host *host, uint32_t proc, uint32_t wanted)
-{
-	struct control_target message = { .head = { .kind = CONTROL_TARGET },
-					  .proc = proc,
-					  .wanted = wanted };
-
-	assert_int_equal(channel_send(host->server, &message, sizeof(message), NULL, 0), 0);
+	collector_host_start(host, (struct collector_options){ .exclude = exclude,
+						     .exclude_count = exclude_count,
+						     .record_path = record_path,
+						     .features = bpf_target_features(disabled) });
 }
 
 /* ---- what was sampled --------------------------------------------------------------------------
@@ -295,7 +147,7 @@ static void a_busy_program_is_seen_with_facts_and_whole_stacks(void **state)
 	cleanup_free char *path = bpf_target_compile("busy", burn_source, NO_FP);
 	const struct view_module *module = NULL;
 	const struct view_proc *proc;
-	struct host host;
+	struct collector_host host;
 	struct tally tally;
 	bool kernel_module = false;
 	pid_t pid;
@@ -307,7 +159,7 @@ static void a_busy_program_is_seen_with_facts_and_whole_stacks(void **state)
 	proc = feed_view_tgid(&host.view, (uint32_t)getpid());
 	assert_non_null(proc);
 	assert_int_equal(host.view.sample_count, 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	assert_int_equal(setenv("DD_SERVICE", "busy-service", 1), 0);
 	pid = bpf_target_start(path, "1500");
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -336,21 +188,21 @@ static void a_busy_program_is_seen_with_facts_and_whole_stacks(void **state)
 	assert_in_range(tally.samples, 90, 208);
 	assert_true(tally.complete * 100 >= tally.samples * 95);
 	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* Three milliseconds each: gone long before anybody could read /proc. */
 static void short_lives_are_attributed(void **state)
 {
 	cleanup_free char *path = bpf_target_compile("short", burn_source, NO_FP);
-	struct host host;
+	struct collector_host host;
 	struct tally tally;
 	unsigned rounds = 0;
 	uint64_t cpu_ns, stolen_ns;
 	double due, stolen_ms;
 
 	start_host(&host, NULL, 0);
-	demand(&host, 999);
+	collector_host_demand(&host, 999);
 	feed_view_run(&host.view, 200);
 	cpu_ns = child_cpu_ns();
 	stolen_ns = bpf_target_stolen_ns();
@@ -386,7 +238,7 @@ static void short_lives_are_attributed(void **state)
 	for (size_t i = 0; i < host.view.proc_count; i++)
 		if (strcmp(host.view.procs[i].exe, path) == 0)
 			assert_true(host.view.procs[i].exit_ns > 0);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* A program that runs before its unwind rows exist has whole stacks in the end. Here nobody makes
@@ -394,13 +246,13 @@ static void short_lives_are_attributed(void **state)
 static void a_program_never_seen_has_whole_stacks(void **state)
 {
 	cleanup_free char *path = bpf_target_compile("unseen", burn_source, NO_FP);
-	struct host host;
+	struct collector_host host;
 	struct tally tally;
 	unsigned rounds = 0;
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	demand(&host, 999);
+	collector_host_demand(&host, 999);
 	feed_view_run(&host.view, 200);
 	assert_int_equal(kill(host.symbolizer, SIGSTOP), 0);
 	pid = bpf_target_start(path, "120");
@@ -416,7 +268,7 @@ static void a_program_never_seen_has_whole_stacks(void **state)
 		      tally.complete);
 	assert_true(tally.own >= 50);
 	assert_true(tally.complete * 100 >= tally.own * 97);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* A program that began while nobody sampled is waited for, although nobody has decided on it. */
@@ -427,13 +279,13 @@ static void sampling_waits_for_who_began_before(void **state)
 						.types = PROF_WANT_CPU,
 						.rate_hz = RATE_HZ,
 						.sample_undecided = 1 };
-	struct host host;
+	struct collector_host host;
 	unsigned before;
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	demand(&host, RATE_HZ); /* what runs already is indexed */
-	demand(&host, 0);
+	collector_host_demand(&host, RATE_HZ); /* what runs already is indexed */
+	collector_host_demand(&host, 0);
 	assert_int_equal(kill(host.symbolizer, SIGSTOP), 0);
 	pid = bpf_target_start(path, "600000");
 	feed_view_run(&host.view, 100);
@@ -447,7 +299,7 @@ static void sampling_waits_for_who_began_before(void **state)
 	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 static void a_library_loaded_later_is_unwound(void **state)
@@ -456,11 +308,11 @@ static void a_library_loaded_later_is_unwound(void **state)
 		bpf_target_compile("late.so", library_source, NO_FP " -shared -fPIC");
 	cleanup_free char *path = bpf_target_compile("loader", loader_source, NO_FP);
 	unsigned in_library = 0, complete = 0;
-	struct host host;
+	struct collector_host host;
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	feed_view_run(&host.view, 200);
 	pid = bpf_target_start(path, library);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -478,7 +330,7 @@ static void a_library_loaded_later_is_unwound(void **state)
 	print_message("late library: %u samples in it, %u complete\n", in_library, complete);
 	assert_true(in_library >= 45); /* 79 are due */
 	assert_true(complete * 100 >= in_library * 97);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 static void exec_begins_another_life(void **state)
@@ -486,11 +338,11 @@ static void exec_begins_another_life(void **state)
 	cleanup_free char *path = bpf_target_compile("chain", chain_source, NO_FP);
 	const struct view_proc *last = NULL;
 	unsigned of_last = 0, of_others = 0, files = 0;
-	struct host host;
+	struct collector_host host;
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	feed_view_run(&host.view, 200);
 	pid = bpf_target_start(path, "3");
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -524,7 +376,7 @@ static void exec_begins_another_life(void **state)
 	for (size_t i = 0; i < host.view.module_count; i++)
 		files += strcmp(host.view.modules[i].path, "/usr/bin/env") == 0;
 	assert_true(files <= 1);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* Frames of @pid's samples in modules at @path, of this @key (0 = any); the last one's key. */
@@ -561,10 +413,10 @@ static void a_replaced_program_is_another_one(void **state)
 	static const char *const commands[] = { "cat %s > %s", "rm %2$s; cp %1$s %2$s" };
 	cleanup_free char *next = bpf_target_compile("next", chain_source, NO_FP);
 	cleanup_free char *path = NULL;
-	struct host host;
+	struct collector_host host;
 
 	start_host(&host, NULL, 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		unsigned old, found;
 		char command[700];
@@ -593,7 +445,7 @@ static void a_replaced_program_is_another_one(void **state)
 		/* The first tick may come before the kernel's record of the mapping is read. */
 		assert_true(old <= 6);
 	}
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* A module at @path of another key than @key, in the feed; 0 = none. */
@@ -614,7 +466,7 @@ static void a_replaced_program_is_indexed_without_sessions(void **state)
 	static const char *const commands[] = { "cat %s > %s",
 						"touch -r %2$s %1$s; rm %2$s; cp -p %1$s %2$s" };
 	cleanup_free char *next = bpf_target_compile("idle_next", next_source, NO_FP);
-	struct host host;
+	struct collector_host host;
 
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		cleanup_free char *path = bpf_target_compile("idle", burn_source, NO_FP);
@@ -635,7 +487,7 @@ static void a_replaced_program_is_indexed_without_sessions(void **state)
 			feed_view_run(&host.view, 100);
 		assert_true(other_key(&host.view, path, key) != 0);
 		bpf_target_stop(pid);
-		stop_host(&host);
+		collector_host_stop(&host);
 	}
 }
 
@@ -644,7 +496,7 @@ static void who_has_just_begun_is_told_when_asked(void **state)
 {
 	const struct control_want want = { .head = { .kind = CONTROL_WANT }, .what = WANT_LIVES };
 	cleanup_free char *path = bpf_target_compile("begun", burn_source, NO_FP);
-	struct host host;
+	struct collector_host host;
 
 	start_host(&host, NULL, 0);
 	for (unsigned round = 0; round < 10; round++) {
@@ -660,7 +512,7 @@ static void who_has_just_begun_is_told_when_asked(void **state)
 		assert_string_equal(proc->exe, path);
 		bpf_target_stop(pid);
 	}
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 static void decisions_are_followed(void **state)
@@ -669,14 +521,14 @@ static void decisions_are_followed(void **state)
 	cleanup_free char *path = bpf_target_compile("decided", burn_source, NO_FP);
 	cleanup_free char *never = bpf_target_compile("never", burn_source, NO_FP);
 	const struct view_proc *proc;
-	struct host host;
+	struct collector_host host;
 	struct tally before, after;
 	pid_t pid, excluded;
 	unsigned rounds = 0;
 	uint32_t id;
 
 	start_host(&host, exclude, 1);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	pid = bpf_target_start(path, "60000");
 	excluded = bpf_target_start(never, "60000");
 	run_until_cpu(&host.view, pid, 300);
@@ -684,7 +536,7 @@ static void decisions_are_followed(void **state)
 	proc = feed_view_tgid(&host.view, (uint32_t)pid);
 	assert_non_null(proc);
 	id = proc->fixed.proc; /* the view's array moves as programs begin */
-	decide(&host, id, PROF_WANT_NONE);
+	collector_host_decide(&host, id, PROF_WANT_NONE);
 	feed_view_run(&host.view, 300);
 	after = tally_of(&host.view, path);
 	assert_true(after.samples > 0);
@@ -694,12 +546,12 @@ static void decisions_are_followed(void **state)
 		after = tally_of(&host.view, path);
 	} while (after.samples != before.samples && ++rounds < 120);
 	assert_int_equal(after.samples, before.samples);
-	decide(&host, id, PROF_WANT_CPU);
+	collector_host_decide(&host, id, PROF_WANT_CPU);
 	run_until_cpu(&host.view, pid, 400);
 	after = tally_of(&host.view, path);
 	assert_true(after.samples >= before.samples + 30);
-	demand_fast(&host, RATE_HZ, 999);
-	decide(&host, id, PROF_WANT_CPU | PROF_WANT_FAST);
+	collector_host_demand_fast(&host, RATE_HZ, 999);
+	collector_host_decide(&host, id, PROF_WANT_CPU | PROF_WANT_FAST);
 	feed_view_run(&host.view, 300);
 	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
 	assert_int_equal(host.view.demand.fast_hz, 999);
@@ -721,46 +573,46 @@ static void decisions_are_followed(void **state)
 	assert_int_equal(tally_of(&host.view, never).samples, 0);
 	bpf_target_stop(pid);
 	bpf_target_stop(excluded);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* Without events of single threads the whole host is sampled at their rate. */
 static void without_events_of_threads_the_host_is_sampled(void **state)
 {
 	cleanup_free char *path = bpf_target_compile("fallback", burn_source, NO_FP);
-	struct host host;
+	struct collector_host host;
 	pid_t pid;
 
 	disabled = "thread_events";
 	start_host(&host, NULL, 0);
 	disabled = NULL;
-	demand_fast(&host, RATE_HZ, 499);
+	collector_host_demand_fast(&host, RATE_HZ, 499);
 	pid = bpf_target_start(path, "60000");
 	run_until_cpu(&host.view, pid, 300);
 	assert_int_equal(host.view.demand.rate_hz, 499);
 	assert_int_equal(host.view.demand.fast_hz, 0);
 	assert_true(tally_of(&host.view, path).samples > 75);
-	demand_fast(&host, RATE_HZ, 0);
+	collector_host_demand_fast(&host, RATE_HZ, 0);
 	feed_view_run(&host.view, 300);
 	assert_int_equal(host.view.demand.rate_hz, RATE_HZ);
 	bpf_target_stop(pid);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 static void a_killed_symbolizer_is_replaced(void **state)
 {
 	cleanup_free char *path = bpf_target_compile("orphan", burn_source, NO_FP);
 	struct tally before, after;
-	struct host host;
+	struct collector_host host;
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	kill_symbolizer(&host);
-	demand(&host, RATE_HZ);
+	collector_host_kill_symbolizer(&host);
+	collector_host_demand(&host, RATE_HZ);
 	pid = bpf_target_start(path, "60000");
 	run_until_cpu(&host.view, pid, 300);
 	assert_int_equal(tally_of(&host.view, path).complete, 0); /* there can be no table */
-	start_symbolizer(&host);
+	collector_host_symbolize(&host);
 	/* No cache: everything that runs is indexed anew, this program not first. */
 	for (int i = 0; i < 300 && tally_of(&host.view, path).complete < 5; i++)
 		feed_view_run(&host.view, 200);
@@ -773,12 +625,12 @@ static void a_killed_symbolizer_is_replaced(void **state)
 		      before.complete, after.samples, after.complete);
 	assert_true(after.samples - before.samples >= 35);
 	assert_true((after.complete - before.complete) * 100 >= (after.samples - before.samples) * 95);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* Samples of processes that ended before all were told again name ones that a new server must ask
  * for. Returns how many are missing. */
-static unsigned ask_for_processes(struct host *host, const struct feed_view *view)
+static unsigned ask_for_processes(struct collector_host *host, const struct feed_view *view)
 {
 	struct control_want want = { .head = { .kind = CONTROL_WANT }, .what = WANT_PROC };
 
@@ -796,25 +648,25 @@ static void a_new_server_is_told_again(void **state)
 	cleanup_free char *path = bpf_target_compile("again", burn_source, NO_FP);
 	struct control_want want = { .head = { .kind = CONTROL_WANT }, .what = WANT_ALL };
 	struct feed_view fresh;
-	struct host host;
+	struct collector_host host;
 	int server[2];
 	pid_t pid;
 
 	start_host(&host, NULL, 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	pid = bpf_target_start(path, "60000");
 	run_until_cpu(&host.view, pid, 300);
 	assert_true(tally_of(&host.view, path).samples > 10);
 	(void)close(host.server);
 	assert_int_equal(channel_pair(server), 0);
 	host.server = server[0];
-	send_peer(host.control, ROLE_SERVER, server[1], 2);
+	collector_host_send_peer(host.control, ROLE_SERVER, server[1], 2);
 	feed_view_run(&host.view, 200);
 	/* From here on a view that has never seen anything. */
 	feed_view_init(&fresh, host.feed_fd);
 	fresh.cursor = host.view.cursor;
 	assert_int_equal(channel_send(host.server, &want, sizeof(want), NULL, 0), 0);
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	run_until_cpu(&fresh, pid, 300);
 	host.view.cursor = fresh.cursor;
 	bpf_target_stop(pid);
@@ -825,7 +677,7 @@ static void a_new_server_is_told_again(void **state)
 	assert_int_equal(ask_for_processes(&host, &fresh), 0);
 	host.view.cursor = fresh.cursor;
 	feed_view_deinit(&fresh);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 /* A recording of the kernel's records plays again, to the last sample. */
@@ -835,7 +687,7 @@ static void a_recording_plays_the_same(void **state)
 	struct replay_options options = { 0 };
 	struct feed_view played;
 	char file[300];
-	struct host host;
+	struct collector_host host;
 	int control[2], status;
 	pid_t pid;
 
@@ -843,11 +695,11 @@ static void a_recording_plays_the_same(void **state)
 	record_path = file;
 	start_host(&host, NULL, 0);
 	record_path = NULL;
-	demand(&host, RATE_HZ);
+	collector_host_demand(&host, RATE_HZ);
 	pid = bpf_target_start(path, "500");
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	feed_view_await_exit(&host.view, pid);
-	demand(&host, 0);
+	collector_host_demand(&host, 0);
 	feed_view_run(&host.view, 300);
 	feed_view_check(&host.view); /* stacks that come later than their samples are in it too */
 	assert_int_equal(channel_pair(control), 0);
@@ -855,7 +707,7 @@ static void a_recording_plays_the_same(void **state)
 					   .feed_fd = ring_create(16u << 20),
 					   .path = file };
 	feed_view_init(&played, options.feed_fd);
-	stop_collector(&host);
+	collector_host_stop_collector(&host);
 	pid = fork();
 	if (pid == 0) {
 		(void)close(control[0]);
@@ -872,19 +724,19 @@ static void a_recording_plays_the_same(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	feed_view_deinit(&played);
 	(void)close(options.feed_fd);
-	end_host(&host);
+	collector_host_end(&host);
 }
 
 static void idling_costs_next_to_nothing(void **state)
 {
-	struct host host;
+	struct collector_host host;
 	uint64_t before_ns, idle_ns, low_ns;
 
 	start_host(&host, NULL, 0);
 	before_ns = cpu_ns_of(host.collector);
 	feed_view_run(&host.view, 2000);
 	idle_ns = cpu_ns_of(host.collector) - before_ns;
-	demand(&host, 19);
+	collector_host_demand(&host, 19);
 	feed_view_run(&host.view, 500);
 	before_ns = cpu_ns_of(host.collector);
 	feed_view_run(&host.view, 2000);
@@ -894,7 +746,7 @@ static void idling_costs_next_to_nothing(void **state)
 	/* The goal on an idle host is 0.2 % with a 19 Hz session; here compilers may run beside. */
 	assert_true(idle_ns < 50 * NS_PER_MS);
 	assert_true(low_ns < 150 * NS_PER_MS);
-	stop_host(&host);
+	collector_host_stop(&host);
 }
 
 static int teardown(void **state)

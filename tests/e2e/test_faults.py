@@ -48,7 +48,8 @@ def counts_of_functions():
         check_minor(stacks, "touch_b", truth["touch_b"])
         check(truth["read_file_major"] >= FILE_PAGES / 2, f"the file was in the page cache: {truth}")
         major = faults_of(stacks, "major", "read_file")
-        check(major == truth["read_file_major"], f"read_file has {major} major faults of {truth['read_file_major']}")
+        check(major == truth["read_file_major"], f"read_file has {major} major faults of {truth['read_file_major']}: "
+              f"{[one for one in stacks if one[0][0] == 'major']}; {result['quality']}")
         check(all("main" in s for s, _ in stacks if "touch_a" in s or "touch_b" in s), "stacks are cut")
         top = daemon.get(f"{FAMILY_A}/{session}?top=10").json()["topFunctions"]
         check(top[0]["funcName"] == "touch_b", f"{top[0]}")

@@ -167,7 +167,11 @@ def java_with_map():
                                    "-cp", folder, "HotLoops"], None, "HotLoops.inner", before_start=dump)
     check_share(stacks, samples, 0.75, "HotLoops.inner")
     check_share(stacks, samples, 0.25, "HotLoops.cold")
-    check(not any("(int)" in f for s, _ in stacks for f in s), "frames are named after the map, too")
+    # The map's names have parameters. They stand in where a walk was refused, which is rare.
+    mapped = [(stack, value) for stack, value in stacks if any("(int)" in frame for frame in stack)]
+    check(sum(value for _, value in mapped) <= 0.02 * sum(value for _, value in stacks), f"the map names {mapped}")
+    twice = [stack for stack, _ in mapped if any(f.startswith("HotLoops.") and "(int)" not in f for f in stack)]
+    check(not twice, f"named by the walk and by the map: {twice}")
     check(all(s.count("HotLoops.inner") <= 1 for s, _ in stacks), "one frame is there twice")
     hot = [(s, v) for s, v in stacks if any("HotLoops.inner" in f for f in s)]
     inside = sum(v for s, v in hot if any("HotLoops.three" in f for f in s) and "JavaMain" in s)

@@ -13,9 +13,9 @@ RUNS = 12
 
 
 def check_program(command, module, file):
-    """Most of the frames of the programs' functions are named; those of the first run may not be, whose runtime is new."""
-    script = f"{command}; read line; for i in $(seq {RUNS}); do {command}; done; echo done; read line"
-    with Daemon() as daemon, subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    """Most of the frames of the programs' functions are named, but for runs that end before the runtime is known."""
+    script = f"until read -t 0.1 line; do {command}; done; for i in $(seq {RUNS}); do {command}; done; echo done; read line"
+    with Daemon() as daemon, subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                               text=True) as shell:
         session = daemon.start_profile(f"pid:{shell.pid}", 600, rate=499, children=True)
         graph = f"{FAMILY_A}/{session}/flamegraph?format=pprof"
