@@ -92,6 +92,7 @@ int row_read_history(struct bytes *in, struct history_row *ret)
 
 	if (rc <= 0)
 		return rc;
+	ret->host = row_text(in);
 	ret->row = bytes_u8(in);
 	ret->ts = bytes_u32(in);
 	ret->op = bytes_u64(in);

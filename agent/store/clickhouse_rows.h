@@ -76,6 +76,7 @@ enum history_row_kind {
 };
 
 struct history_row {
+	const char *host;
 	uint8_t row;
 	uint32_t ts;  /* seconds since 1970 */
 	uint64_t op;
@@ -92,7 +93,8 @@ struct history_row {
 	size_t len;
 };
 #define HISTORY_COLUMNS                                                                            \
-	"row, ts, op, seq, kept, " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT(        \
+	ROW_TEXT("host")                                                                           \
+	", row, ts, op, seq, kept, " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT(      \
 		"owners") ", samples, lost, value, profiled, size, minutes"
 int row_read_history(struct bytes *in, struct history_row *ret) must_use;
 

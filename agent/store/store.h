@@ -169,6 +169,7 @@ struct store_minute {
 /* The data of one service and type in one minute, in a part of it, or in an hour that is rolled up.
  */
 struct store_window {
+	const char *host; /* when read of every host: who wrote it, "" = this one; else NULL */
 	const char *service;
 	const char *type;
 	const char *owners;	/* ",tenant:rate,…,": who may see it, at how many samples per second */
@@ -221,6 +222,9 @@ struct store_window_query {
 	const char *type;    /* NULL = all */
 	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
 	bool with_data;
+	/* Those of every host that has the day, one host after the other, in one question; of the day
+	 * given its host does not count. Not with data. */
+	bool every_host;
 	/* The visitor needs only so many of the data's first bytes. Gets the visitor's context and
 	 * the first @len bytes; the rest may be left out. NULL = all bytes are wanted. */
 	size_t (*needs)(void *ctx, const struct store_window *window, const void *data, size_t len);

@@ -131,6 +131,48 @@ static void put_day(struct host *host, uint32_t day, uint64_t from_ns, int64_t v
 	settle(host);
 }
 
+/* A part of a minute, or the whole of it. */
+static void put_minute(struct host *host, const struct store_day *day, uint64_t from_ns, bool whole,
+		       int64_t value)
+{
+	const struct store_window window = { .service = "web",
+					     .type = "cpu",
+					     .owners = ",default:19,",
+					     .from_ns = from_ns,
+					     .whole = whole,
+					     .profiled_ms = 60000,
+					     .samples = (uint64_t)value,
+					     .value = value,
+					     .data = "" };
+	struct err err = { 0 };
+
+	assert_int_equal(store_history_append(host->store, day, NULL, 0, &window, 1, 1, 1, &err), 0);
+}
+
+static void roll_hour(struct host *host, const struct store_day *day, uint64_t from_ns,
+		      int64_t value)
+{
+	const struct store_minute minute = {
+		.minute = 10, .profiled_ms = 60000, .samples = (uint64_t)value, .value = value
+	};
+	const struct store_window window = { .service = "web",
+					     .type = "cpu",
+					     .owners = ",default:19,",
+					     .from_ns = from_ns,
+					     .whole = true,
+					     .profiled_ms = 60000,
+					     .samples = (uint64_t)value,
+					     .value = value,
+					     .data = "",
+					     .minutes = &minute,
+					     .minute_count = 1 };
+	struct err err = { 0 };
+
+	assert_int_equal(
+		store_history_roll(host->store, day, from_ns, 0, NULL, NULL, &window, 1, &err), 0);
+	settle(host);
+}
+
 static int status_of(struct sessions *s, const char *id, struct session_info *ret)
 {
 	struct err err = { 0 };
@@ -222,6 +264,44 @@ static void test_a_span_belongs_to_one_host(void **state)
 	history_points_deinit(&points);
 }
 
+/* One question for all hosts: what a roll or a whole minute replaced does not count, what came
+ * after it does. */
+static void test_series_of_all_hosts(void **state)
+{
+	struct fleet *f = *state;
+	const struct store_day day = { .day = (uint32_t)(clock_realtime_ns() / DAY - 1),
+				       .retention_days = 9 };
+	uint64_t from_ns = day.day * DAY + 5 * 60 * MINUTE, minute_ns = from_ns + 10 * MINUTE;
+	const uint64_t steps_ns[] = { MINUTE, 60 * MINUTE, 0 };
+	struct err err = { 0 };
+
+	put_minute(&f->a, &day, minute_ns, true, 7);
+	roll_hour(&f->a, &day, from_ns, 10);
+	put_minute(&f->b, &day, minute_ns, false, 3);
+	put_minute(&f->b, &day, minute_ns, false, 4);
+	put_minute(&f->b, &day, minute_ns, true, 30);
+	put_minute(&f->b, &day, minute_ns, false, 2);
+	settle(&f->b);
+	view(f, &f->viewer);
+	for (size_t i = 0; i < ARRAY_SIZE(steps_ns); i++) {
+		const struct history_series_query query = { .tenant = "default",
+							    .from_ns = from_ns,
+							    .to_ns = from_ns + 60 * MINUTE,
+							    .step_ns = steps_ns[i] };
+		struct history_series_list list;
+
+		assert_int_equal(sessions_series(f->viewer.sessions, &query, &list, &err), 0);
+		assert_int_equal(list.count, 2);
+		assert_string_equal(list.items[0].host, "a");
+		assert_string_equal(list.items[1].host, "b");
+		if (steps_ns[i]) {
+			assert_int_equal(list.items[0].values[10 * MINUTE / steps_ns[i]], 10);
+			assert_int_equal(list.items[1].values[10 * MINUTE / steps_ns[i]], 32);
+		}
+		history_series_list_deinit(&list);
+	}
+}
+
 static void test_what_a_host_left_goes(void **state)
 {
 	struct fleet *f = *state;
@@ -278,6 +358,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_only_its_host_stops_a_session, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_span_belongs_to_one_host, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_series_of_all_hosts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_a_host_left_goes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_own_ids_differ, setup, teardown),
 	};

@@ -18,6 +18,7 @@ import time
 import allocations_bench
 import completeness_bench
 import coverage_bench
+import fleet_bench
 import goroutines_bench
 import grafana_bench
 import history_bench
@@ -321,6 +322,11 @@ def api(_):
     grafana_bench.run(absolute)
 
 
+def fleet(_):
+    """1,000 hosts in one ClickHouse: what a viewer waits for, and what an agent costs the server. Half an hour, 20 GB of disk."""
+    fleet_bench.run(absolute)
+
+
 def names(_):
     """Names and unwind tables of large files, beside LLVM's and binutils' tools."""
     names_bench.run(row, absolute, child_cpu_s)
@@ -423,7 +429,7 @@ def viewers(_):
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, coverage, intervals, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, intervals, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, fleet, viewers, lives]
 
 
 def main():

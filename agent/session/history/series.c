@@ -26,7 +26,8 @@ struct gather {
 		hosts; /* hash of a host that was looked at for all services -> index of looks */
 	bool **looks;  /* by host: steps in which it was, owned */
 	size_t look_count, steps;
-	const char *host; /* of the day under way */
+	const char *host; /* of what is under way */
+	struct store_day day; /* whose windows were read last, of every host */
 	size_t last;	  /* index of all: the series of the minute before */
 	const char *last_host;
 	uint32_t records;
@@ -140,7 +141,7 @@ static void add_to_steps(const struct gather *g, struct history_series *series, 
 			 uint64_t length_ns, int64_t value, uint64_t samples)
 {
 	const struct history_series_query *query = g->query;
-	size_t at = (from_ns - query->from_ns) / query->step_ns;
+	size_t at = g->steps ? (from_ns - query->from_ns) / query->step_ns : 0;
 	uint64_t done_ns = 0;
 
 	for (; at < g->steps && done_ns < length_ns; at++) {
@@ -201,7 +202,7 @@ static bool is_last(const struct gather *g, const struct store_window *window)
 {
 	const struct history_series *last = &g->all.data[g->last];
 
-	return g->last_host == g->host && g->last < g->all.count &&
+	return g->last_host && g->last < g->all.count &&
 	       strcmp(last->service, window->service) == 0 &&
 	       strcmp(profile_type_info(last->type)->word, window->type) == 0;
 }
@@ -209,12 +210,16 @@ static bool is_last(const struct gather *g, const struct store_window *window)
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct gather *g = ctx;
+	const char *host = hosts_writer(&g->s->host, window->host ? window->host : "");
 	uint32_t highest, rate = owners_rate(window->owners, g->query->tenant, &highest);
 	uint64_t samples = highest ? window->samples * rate / highest : window->samples;
 	struct history_series *series;
 	enum profile_type type;
 	int rc;
 
+	if (g->host != host && (!g->host || strcmp(g->host, host) != 0))
+		g->last_host = NULL;
+	g->host = host;
 	if (is_last(g, window)) {
 		add_to_steps(g, &g->all.data[g->last], window->from_ns, CONTINUOUS_MINUTE_NS,
 			     window->value, samples);
@@ -223,7 +228,7 @@ static int add_window(void *ctx, const struct store_window *window)
 	if (profile_type_parse(window->type, &type) < 0)
 		return 0; /* of another version */
 	if (strcmp(window->service, "*") == 0)
-		return note_look(g, window->from_ns);
+		return g->steps ? note_look(g, window->from_ns) : 0;
 	/* A minute without use does not make a series. */
 	if (!window->samples &&
 	    !u64map_get(&g->minutes, service_hash(window->service, type), &(uint64_t){ 0 }))
@@ -270,10 +275,16 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 		return 0;
 	if (query->types && !(query->types & (query->types - 1)))
 		rows.type = profile_type_info((enum profile_type)__builtin_ctz(query->types))->word;
-	g->host = hosts_of_day(&g->s->host, day);
-	if (g->steps) {
+	if (g->steps || g->s->host.shared) {
+		/* The list has a day once for each host. */
+		if (g->day.day == day->day && g->day.retention_days == day->retention_days)
+			return 0;
+		g->day = *day;
+		rows.every_host = true;
 		rc = store_history_windows(g->s->store, day, &rows, add_window, g, NULL, g->err);
+		g->host = g->last_host = NULL; /* its text is gone */
 	} else {
+		g->host = hosts_of_day(&g->s->host, day);
 		rows.from_ns -= rows.from_ns % span_ns;
 		rc = store_history_spans(g->s->store, day, &rows, span_ns, add_span, g, g->err);
 	}

@@ -233,8 +233,9 @@ struct points {
 	struct u64map looked_ms;
 	struct u64map looked_all_ms; /* the same of settings for all services: no samples */
 	struct u64map *looked;	     /* the one of them that is filled */
-	const char *host_name;	     /* of the day under way */
+	const char *host_name;	     /* of the window under way */
 	uint64_t host;		     /* its hash */
+	struct store_day day;	     /* that was read last, of every host */
 	struct history_point *whole; /* sums of windows by step: @items, or beside it when that is
 					of a function */
 	bool any;
@@ -290,12 +291,21 @@ static int add_looked(struct points *points, const struct store_window *window)
 	return u64map_put(points->looked, key, ms + window->profiled_ms);
 }
 
+/* @host as in the store. */
+static void begin_host(struct points *points, const char *host)
+{
+	points->host_name = hosts_writer(&points->s->host, host);
+	points->host = hash_bytes(host, strlen(host), 0);
+}
+
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct points *points = ctx;
 	struct history_point *point = point_at(points, points->whole, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
 
+	if (window->host)
+		begin_host(points, window->host);
 	/* Time observed for all services counts for each of them. */
 	if (!point || !history_window_has(points->window,
 					  points->looked == &points->looked_ms ? window->service
@@ -345,8 +355,13 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	if (begin_ns >= points->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= points->window->from_ns ||
 	    !hosts_has_day(&points->s->host, day, points->window->host))
 		return 0;
-	points->host_name = hosts_of_day(&points->s->host, day);
-	points->host = hash_bytes(day->host, strlen(day->host), 0);
+	/* The list has a day once for each host; one question is enough for all of them. */
+	points->rows.every_host = !points->window->host;
+	if (points->rows.every_host && points->day.day == day->day &&
+	    points->day.retention_days == day->retention_days)
+		return 0;
+	points->day = *day;
+	begin_host(points, day->host);
 	rc = store_history_windows(points->s->store, day, &points->rows, add_window, points, NULL,
 				   points->err);
 	/* Dropped meanwhile, or damaged: a gap. */
@@ -370,6 +385,7 @@ static int sum_windows(struct points *points)
 	points->looked = &points->looked_ms;
 	rc = store_history_days(points->s->store, true, add_day, points, points->err);
 	points->looked = &points->looked_all_ms;
+	points->day = (struct store_day){ 0 };
 	if (rc == 0 && points->rows.service) {
 		points->rows.service = "*";
 		rc = store_history_days(points->s->store, true, add_day, points, points->err);

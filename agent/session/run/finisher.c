@@ -16,6 +16,7 @@
 #include "agent/session/run/run.h"
 
 #define RETENTION_EVERY_NS (600 * NS_PER_S)
+#define PROBE_NS	   (30 * NS_PER_S) /* a shared store that could be read is asked again */
 #define CLOCK_JUMP_NS	   (3600 * (int64_t)NS_PER_S)
 #define NS_PER_DAY	   (86400 * NS_PER_S)
 #define WATCH_KEPT_NS	   (400 * NS_PER_DAY) /* findings, deployments, state of the watch */
@@ -216,25 +217,24 @@ static void keep_budget(struct sessions *s)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Writes to a shared store are kept here when it cannot be reached: only reading tells. */
-static void probe_reading(struct sessions *s)
+static void probe_reading(struct sessions *s, uint64_t *next_ns)
 {
-	cleanup_free char *body = NULL;
 	struct err err = { 0 };
-	size_t len;
 	int rc;
 
-	if (!store_is_shared(s->store))
+	if (!store_is_shared(s->store) || clock_monotonic_ns() < *next_ns)
 		return;
-	rc = store_get(s->store, "probe", "", "store", &body, &len, &err);
+	rc = store_try(s->store, &err);
+	*next_ns = rc < 0 ? 0 : clock_monotonic_ns() + PROBE_NS;
 	sessions_lock(s);
-	s->store_unread = rc == -ENOENT || rc == 0 ? 0 : rc;
+	s->store_unread = rc;
 	if (s->store_unread)
 		(void)snprintf(s->store_unread_reason, sizeof(s->store_unread_reason), "%.199s", err.text);
 	sessions_unlock(s);
 }
 
 /* After a failed write: is there room again? Nobody else may write for a long time. */
-static void probe_store(struct sessions *s)
+static void probe_store(struct sessions *s, uint64_t *reading_next_ns)
 {
 	struct store_record probe = {
 		.kind = "probe", .tenant = "", .id = "store", .body = "{}", .body_len = 2
@@ -243,7 +243,7 @@ static void probe_store(struct sessions *s)
 	bool failed;
 	int rc;
 
-	probe_reading(s);
+	probe_reading(s, reading_next_ns);
 	sessions_lock(s);
 	failed = s->store_error < 0;
 	sessions_unlock(s);
@@ -326,7 +326,7 @@ static void *finisher_main(void *ctx)
 {
 	struct sessions *s = ctx;
 	struct age_guard guard = { .seen = clock_now() };
-	uint64_t retention_at_ns = 0;
+	uint64_t retention_at_ns = 0, reading_at_ns = 0;
 
 	sessions_lock(s);
 	while (!s->stopping) {
@@ -337,7 +337,7 @@ static void *finisher_main(void *ctx)
 		if (has_job && !keep_names_of_finished(s, &job))
 			put_back(s, &job);
 		keep_budget(s);
-		probe_store(s);
+		probe_store(s, &reading_at_ns);
 		day_names_look(s);
 		service_labels_look(s);
 		if (clock_monotonic_ns() >= retention_at_ns) {

@@ -8,6 +8,7 @@
 #include "agent/session/watch/watch.h"
 
 #define LOOK_NS	      (10 * NS_PER_S) /* deployments are written, webhooks tried again */
+#define IDLE_LOOK_NS  (600 * NS_PER_S) /* without webhooks to deliver: new ones wake their thread */
 #define DELIVER_NS    CONTINUOUS_DAY_NS /* a webhook is tried for a day */
 #define RETRY_FIRST_NS NS_PER_S
 #define RETRY_MOST_NS (900 * NS_PER_S)
@@ -210,7 +211,7 @@ struct delivery {
 	struct sessions *s;
 	struct retry *retries; /* RETRIES_MAX */
 	size_t count;
-	uint64_t next_ns; /* monotonic: the earliest new attempt, UINT64_MAX = none */
+	uint64_t next_ns; /* monotonic: when to look again */
 };
 
 static struct retry *find_retry(struct delivery *d, const char *id)
@@ -360,7 +361,7 @@ static void deliver(struct delivery *d)
 	struct err err = { 0 };
 	int rc;
 
-	d->next_ns = UINT64_MAX;
+	d->next_ns = clock_monotonic_ns() + LOOK_NS;
 	if (!jobs || !d->s->options.post || now_ns < DELIVER_NS)
 		return;
 	jobs->delivery = d;
@@ -372,7 +373,9 @@ static void deliver(struct delivery *d)
 	deliver_jobs(d, jobs);
 	for (size_t i = 0; i < jobs->count; i++)
 		finding_info_deinit(&jobs->infos[i]);
-	/* Items that cannot be read now are read with the next look. */
+	/* Items that cannot be read now, or were too many, come with the next look. */
+	if (rc == 0 && !jobs->count)
+		d->next_ns = clock_monotonic_ns() + IDLE_LOOK_NS;
 	for (size_t i = 0; rc == 0 && i < d->count; i++)
 		if (d->retries[i].at_ns < d->next_ns)
 			d->next_ns = d->retries[i].at_ns;
@@ -380,16 +383,12 @@ static void deliver(struct delivery *d)
 
 /* ---- the threads ----------------------------------------------------------------------------- */
 
-/* Waits for @wake, at most until @next_ns. Lock held. */
-static void wait_until(struct sessions *s, pthread_cond_t *wake, uint64_t next_ns)
+/* Waits for @wake, at most until @until_ns. Lock held. */
+static void wait_until(struct sessions *s, pthread_cond_t *wake, uint64_t until_ns)
 {
-	uint64_t until_ns = clock_monotonic_ns() + LOOK_NS;
-	struct timespec until;
+	const struct timespec until = { .tv_sec = (time_t)(until_ns / NS_PER_S),
+					.tv_nsec = (long)(until_ns % NS_PER_S) };
 
-	if (next_ns < until_ns)
-		until_ns = next_ns;
-	until = (struct timespec){ .tv_sec = (time_t)(until_ns / NS_PER_S),
-				   .tv_nsec = (long)(until_ns % NS_PER_S) };
 	if (!s->stopping)
 		(void)pthread_cond_timedwait(wake, &s->lock, &until);
 }
@@ -420,15 +419,17 @@ static void check_hour(struct sessions *s, uint64_t *hour_ns)
 static void *watch_main(void *ctx)
 {
 	struct sessions *s = ctx;
-	uint64_t hour_ns = hour_of(clock_realtime_ns()), next_ns;
+	uint64_t hour_ns = hour_of(clock_realtime_ns()), next_ns, look_ns;
 
 	while (!is_stopping(s)) {
 		deployments_write(s);
 		check_hour(s, &hour_ns);
 		next_ns = standing_look(s);
+		look_ns = clock_monotonic_ns() + LOOK_NS;
 		sessions_lock(s);
 		if (!s->continuous->changed)
-			wait_until(s, &s->continuous->settings_changed, next_ns);
+			wait_until(s, &s->continuous->settings_changed,
+				   next_ns < look_ns ? next_ns : look_ns);
 		sessions_unlock(s);
 	}
 	deployments_write(s);
