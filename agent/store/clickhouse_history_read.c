@@ -479,8 +479,8 @@ static void add_from(const struct clickhouse *ch, struct buf *sql, const char *t
 		add_day(ch, sql, table, day);
 }
 
-/* Of minutes, whose order begins with the host: those of hours that each host has rolled up long
- * ago are not looked at, but for hosts that lack such an hour. */
+/* Passes over minutes of hours that their host has rolled up long ago. The table is ordered by host
+ * and time, so the index finds them. A host that lacks such an hour is read as a whole. */
 static void add_recent(struct buf *sql, const struct store_day *day, int64_t begin_s, int64_t to_s)
 {
 	int64_t recent = (int64_t)((clock_realtime_ns() - SETTLED_NS) / NS_PER_S);
