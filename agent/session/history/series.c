@@ -131,7 +131,7 @@ static int find_series(struct gather *g, const char *service, const char *host,
 /* @part of the @whole of @value, so that all parts add up. */
 static int64_t share(int64_t value, uint64_t part, uint64_t whole)
 {
-	return (int64_t)((__int128)value * part / whole);
+	return part == whole ? value : (int64_t)((__int128)value * part / whole);
 }
 
 /* Adds what was taken from @from_ns on for @length_ns. A step of whole minutes takes a minute
@@ -142,19 +142,23 @@ static void add_to_steps(const struct gather *g, struct history_series *series, 
 {
 	const struct history_series_query *query = g->query;
 	size_t at = g->steps ? (from_ns - query->from_ns) / query->step_ns : 0;
+	int64_t value_done = 0, samples_done = 0;
 	uint64_t done_ns = 0;
 
 	for (; at < g->steps && done_ns < length_ns; at++) {
 		uint64_t end_ns = query->from_ns + (at + 1) * query->step_ns - from_ns;
+		int64_t value_part, samples_part;
 
 		if (query->step_ns % CONTINUOUS_MINUTE_NS == 0 || end_ns > length_ns ||
 		    at + 1 == g->steps)
 			end_ns = length_ns;
-		series->values[at] +=
-			share(value, end_ns, length_ns) - share(value, done_ns, length_ns);
-		series->samples[at] += (uint64_t)(share((int64_t)samples, end_ns, length_ns) -
-						  share((int64_t)samples, done_ns, length_ns));
+		value_part = share(value, end_ns, length_ns);
+		samples_part = share((int64_t)samples, end_ns, length_ns);
+		series->values[at] += value_part - value_done;
+		series->samples[at] += (uint64_t)(samples_part - samples_done);
 		series->observed[at] = true;
+		value_done = value_part;
+		samples_done = samples_part;
 		done_ns = end_ns;
 	}
 }
