@@ -300,7 +300,10 @@ def test_what_cannot_be_read_is_refused_with_its_reason():
 
 def test_threads_of_a_c_program():
     with Daemon() as daemon, running(compile_workload("waits.c", *C_FLAGS)) as process:
-        result = analysis(daemon, take(daemon, process.pid))
+        session = take(daemon, process.pid)
+        wait_until(lambda: len({f for s in analysis(daemon, session)["topStacks"] for f in s["frames"]
+                                if f.startswith("wait_")}) == 5, 60, "names of the program")
+        result = analysis(daemon, session)
         check(result["goroutineCount"] == 7, f"{result['goroutineCount']} threads")
         found = collections.Counter()
         for stack in result["topStacks"]:

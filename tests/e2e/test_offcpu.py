@@ -143,8 +143,12 @@ def every_function_is_named(daemon, result, truth):
     stacks = wait_until(named, 60, "libc's names")
     states = daemon.folded(result["id"], "&groupBy=state")
     kinds = daemon.folded(result["id"], "&groupBy=wait")
+    # A kernel that hides processes from tracers hides some returns: such a wait has its length, and no function.
+    unseen = values(stacks, "[blocked, not sampled]")
+    check(unseen <= 0.05 * result["totalValue"], f"{unseen} of {result['totalValue']} ns were not sampled")
     for name in (*WAITS, *HOGS):
-        near(name, values(stacks, name), counted[name][0], 3, result["sampleCount"] / 10)
+        low, high = counted[name][0]
+        near(name, values(stacks, name), (low - unseen, high), 3, result["sampleCount"] / 10)
     for name, kind in WAITS.items():
         blocked = sum(v for s, v in states if name in s and s[0] == "blocked")
         right = sum(v for s, v in kinds if name in s and s[0] == kind)
