@@ -152,7 +152,7 @@ def titles_written_over_the_environment():
         stack.callback(lambda: (os.killpg(other.pid, 9), other.wait()))
         for process in (first, second):
             for child in children_of(process.pid):
-                with open(f"/proc/{child}/environ", "rb") as f:
+                with contextlib.suppress(OSError), open(f"/proc/{child}/environ", "rb") as f:  # workers come and go
                     check(b"OTEL_SERVICE_NAME" not in f.read(), "this PostgreSQL leaves the environment alone")
         wait_until(lambda: any(b"worker" in open(f"/proc/{child}/cmdline", "rb").read() for child in children_of(other.pid)), 60, "the title")
         child, = children_of(other.pid)
@@ -166,7 +166,8 @@ def titles_written_over_the_environment():
 
         def wrong():
             found = by_pid()
-            return {pid: (found.get(pid), name) for pid, name in expected.items() if found.get(pid) != name}
+            return {pid: (found.get(pid), name) for pid, name in expected.items()
+                    if found.get(pid) != name and os.path.exists(f"/proc/{pid}")}
 
         deadline = time.monotonic() + 40
         while wrong() and time.monotonic() < deadline:
