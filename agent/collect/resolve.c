@@ -116,6 +116,23 @@ static uint64_t resolve_script(struct resolving *r, uint64_t b)
 	return a ? script_frame_word(r->c, r->proc, a, b) : 0;
 }
 
+/* A frame of a file in memory that turned out to hold generated code: BPF took it for a file like
+ * others. */
+static uint64_t resolve_generated(struct resolving *r, uint64_t frame)
+{
+	uint64_t flags = frame & (PROF_FRAME_RETURN | PROF_FRAME_GUESSED);
+
+	for (size_t i = 0; i < mapping_set_count(r->proc->mappings); i++) {
+		const struct mapping *mapping = mapping_set_at(r->proc->mappings, i);
+		uint64_t va = mapping->bias + prof_frame_offset(frame);
+
+		if (mapping->module == prof_frame_module_id(frame) && va >= mapping->start_va &&
+		    va < mapping->end_va)
+			return resolve_address(r, prof_frame_address(PROF_FRAME_ADDRESS, va, flags));
+	}
+	return frame;
+}
+
 static uint64_t resolve_frame(void *ctx, uint64_t frame)
 {
 	struct resolving *r = ctx;
@@ -135,6 +152,8 @@ static uint64_t resolve_frame(void *ctx, uint64_t frame)
 		module = use_module(r, prof_frame_module_id(frame));
 		if (!module)
 			return frame;
+		if (module_is_jit(module))
+			return resolve_generated(r, frame);
 		return prof_frame_module(module->id, prof_frame_offset(frame),
 					 frame & (PROF_FRAME_RETURN | PROF_FRAME_GUESSED));
 	default:
