@@ -197,7 +197,7 @@ def check_lie(how, stacks, errors):
         check(names <= {("honest_outer", "/honest.py", 20), ("honest_inner", "/honest.py", 10)}, f"{names}")
     elif how == "fresh":
         fresh = [frame for frame in names if frame[0].startswith("fresh_")]
-        check(len(fresh) > 3, f"{names}")
+        check(len(fresh) > 10, f"{names}")
         for name, file, line in fresh:
             check(file == f"/fresh/{name[6:]}.py" and line in (0, int(name[6:])), f"{name} is not in {file}:{line}")
 

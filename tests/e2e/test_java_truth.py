@@ -268,7 +268,7 @@ def unloaded_classes():
                 named += value if made else 0
                 missing += value if any(name == "[java]" for name, _, _ in stack) else 0
             print(f"# {version}: {named / 1e6:.0f} ms named, {missing / 1e6:.0f} ms with a frame that was gone")
-            check(named > 0.25 * sum(value for _, value in stacks), f"{version}: {named} of {sum(v for _, v in stacks)}")
+            check(named > 0.5 * sum(value for _, value in stacks), f"{version}: {named} of {sum(v for _, v in stacks)}")
 
 
 def of(version):
