@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/recording/session_chunks.h"
+#include "agent/session/continuous/continuous.h"
 #include "agent/session/records/hosts.h"
 #include "agent/session/watch/watch.h"
 #include "tests/support/session_fixture.h"
@@ -635,6 +636,44 @@ static void test_deployment_is_seen(void **state)
 	end_history(h);
 }
 
+/* Builds that follow one another before anything is written: each replaced the one before it. */
+static void test_deployments_in_one_look(void **state)
+{
+	struct session_fixture *f = *state;
+	struct history *h = begin_history(f);
+	struct deployment_list list = { 0 };
+	struct err err = { 0 };
+	size_t pending = 0;
+
+	for (uint32_t i = 7; i < 10; i++) {
+		const uint64_t frame = prof_frame_module(i, 0x100, 0);
+
+		fake_feed_module(&f->feed, i, 0xf0 + i, "/usr/bin/web");
+		fake_feed_stack(&f->feed, i * 10, &frame, 1, 0);
+		fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = i,
+							      .tgid = i * 10000,
+							      .comm = "web",
+							      .exe = "/usr/bin/web",
+							      .cgroup = "/system.slice/web.service" });
+		session_fixture_samples(f, i, i * 10, 5);
+	}
+	for (int i = 0; i < 6000 && pending < 3; i++) {
+		clock_sleep_ns(NS_PER_MS);
+		sessions_lock(f->sessions);
+		pending = f->sessions->continuous->deployments.pending_count;
+		sessions_unlock(f->sessions);
+	}
+	deployments_write(f->sessions);
+	assert_int_equal(sessions_deployments(f->sessions, "default", "web", 0, 0, &list, &err), 0);
+	assert_int_equal(list.count, 3);
+	for (size_t i = 0; i < 3; i++) { /* newest first */
+		assert_int_equal(list.items[i].build_id[1], '9' - (int)i);
+		assert_int_equal(list.items[i].previous_build_id[1], i < 2 ? '8' - (int)i : '0');
+	}
+	deployment_list_deinit(&list);
+	end_history(h);
+}
+
 /* A span of the time when all was well is kept. */
 static void make_baseline(struct session_fixture *f, uint64_t from_ns, char ret[SESSION_ID_SIZE])
 {
@@ -766,6 +805,7 @@ int main(void)
 		T(test_new_build_is_judged_at_once),
 		T(test_against_a_baseline),
 		T(test_deployment_is_seen),
+		T(test_deployments_in_one_look),
 		T(test_what_is_not_told_any_more_is_forgotten),
 		T(test_refusals),
 		T(test_a_webhook_that_hangs),

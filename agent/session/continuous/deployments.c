@@ -249,13 +249,26 @@ static int write_one(struct sessions *s, struct deployment_pending *pending)
 	return 0;
 }
 
-/* With the next look. */
+/* The oldest: what a build replaced is what was written before it. Lock held. */
+static bool take_first(struct deployments *d, struct deployment_pending *ret)
+{
+	if (!d->pending_count)
+		return false;
+	*ret = d->pending[0];
+	memmove(&d->pending[0], &d->pending[1], --d->pending_count * sizeof(d->pending[0]));
+	return true;
+}
+
+/* With the next look, in its place. */
 static void put_back(struct sessions *s, const struct deployment_pending *pending)
 {
+	struct deployments *d = &s->continuous->deployments;
 	sessions_scope(s);
 
-	if (s->continuous->deployments.pending_count < DEPLOYMENTS_PENDING_MAX)
-		s->continuous->deployments.pending[s->continuous->deployments.pending_count++] = *pending;
+	if (d->pending_count == DEPLOYMENTS_PENDING_MAX)
+		return;
+	memmove(&d->pending[1], &d->pending[0], d->pending_count++ * sizeof(d->pending[0]));
+	d->pending[0] = *pending;
 }
 
 void deployments_write(struct sessions *s)
@@ -266,9 +279,7 @@ void deployments_write(struct sessions *s)
 		bool any;
 
 		sessions_lock(s);
-		any = s->continuous->deployments.pending_count > 0 && !s->abandoned;
-		if (any)
-			pending = s->continuous->deployments.pending[--s->continuous->deployments.pending_count];
+		any = !s->abandoned && take_first(&s->continuous->deployments, &pending);
 		sessions_unlock(s);
 		if (!any)
 			return;
