@@ -81,10 +81,12 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	return 0;
 }
 
-/* @rc of a walk that came to an end before the stack's. */
-static uint8_t gap_of(int rc)
+/* @rc of a walk that came to an end before the stack's. Where all was copied that may be, the
+ * memory was there: with rows in time the kernel would have gone on. */
+static uint8_t gap_of(const struct prof_late_event *event, int rc)
 {
-	return rc == -EFAULT ? OUTCOME_user_read_fault : OUTCOME_no_rows;
+	return rc == -EFAULT && event->stack_bytes < PROF_LATE_STACK_BYTES ? OUTCOME_user_read_fault
+									   : OUTCOME_no_rows;
 }
 
 /* The frames before the gap are those of the stack that was guessed, which is left alone if it goes
@@ -109,7 +111,7 @@ static int walk(struct finder *finder, const struct late_stack *item, struct pro
 			     &ret->outcome);
 	if (rc == 0 || rc == -EAGAIN || ret->count <= guess->frame_count)
 		return rc;
-	ret->outcome = gap_of(rc);
+	ret->outcome = gap_of(item->event, rc);
 	return 0;
 }
 
@@ -244,7 +246,7 @@ int late_walk_asleep(struct collector *c, const struct late_stack *item,
 	unmap_tables(&finder);
 	if (rc == 0 || rc == -EAGAIN || !ret->count)
 		return rc;
-	ret->outcome = gap_of(rc); /* what there is is more than where it entered the kernel */
+	ret->outcome = gap_of(event, rc); /* what there is is more than where it entered the kernel */
 	return 0;
 }
 

@@ -154,22 +154,23 @@ def build_python_liar(version=0x030d00f0):
                             output=f"python_liar_{version >> 16:x}")
 
 
-def python_stacks(daemon, process):
-    """(stacks of a profile of @process, root first; how they end)"""
+def python_stacks(daemon, process, all_named=False):
+    """(stacks of a profile of @process, root first; how they end). On a busy host names come some time after the profile."""
     before = cpu_ns(process.pid)
     session = daemon.start_profile(f"pid:{process.pid}", 600, rate=499)
     wait_until(lambda: cpu_ns(process.pid) > before + 5e8, 60, "the program to work")
     result = daemon.stop_profile(session)
-    answer = daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof")
-    return pprof_stacks(answer.body), result["quality"]["unwindErrors"]
+
+    def shown():
+        stacks = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
+        return stacks if not all_named or not any(f[0] == "[python]" for stack, _ in stacks for f in stack) else None
+
+    return wait_until(shown, 60, "all names"), result["quality"]["unwindErrors"]
 
 
 def is_honest(daemon, process):
-    """Every stack in the loop has the two frames that there are. On a busy host their names may be late for a first profile."""
-    for _ in range(3):
-        stacks, errors = python_stacks(daemon, process)
-        if not any(frame[0] == "[python]" for stack, _ in stacks for frame in stack):
-            break
+    """Every stack in the loop has the two frames that there are."""
+    stacks, errors = python_stacks(daemon, process, all_named=True)
     for stack, _ in stacks:
         frames = [frame for frame in stack if frame[1] == "/honest.py"]
         check(frames == [("honest_outer", "/honest.py", 20), ("honest_inner", "/honest.py", 10)], f"{stack} in {stacks}")

@@ -79,17 +79,7 @@ def profile(command, service, name=None, cpu_seconds=3, cwd=None, before_start=N
                     os.unlink(f"/tmp/perf-{process.pid}.map")
         finally:
             os.chdir(before)
-        return folded_with_names(daemon, result["id"], name), result["sampleCount"]
-
-
-def folded_with_names(daemon, session, name):
-    """The stacks of a session whose code has names, which come some seconds later on a busy host."""
-    for _ in range(20):
-        stacks = daemon.folded(session)
-        if not name or not any("[jit]" in f or "[unknown]" in f for s, _ in stacks for f in s):
-            break
-        time.sleep(1)
-    return stacks
+        return daemon.folded(result["id"]), result["sampleCount"]
 
 
 def share(stacks, *names):

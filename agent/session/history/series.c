@@ -29,7 +29,7 @@ struct gather {
 	const char *host; /* of what is under way */
 	struct store_day day; /* whose windows were read last, of every host */
 	size_t last;	  /* index of all: the series of the minute before */
-	const char *last_host;
+	bool has_last;	  /* of this host */
 	uint32_t records;
 	struct err *err;
 };
@@ -206,7 +206,7 @@ static bool is_last(const struct gather *g, const struct store_window *window)
 {
 	const struct history_series *last = &g->all.data[g->last];
 
-	return g->last_host && g->last < g->all.count &&
+	return g->has_last && g->last < g->all.count &&
 	       strcmp(last->service, window->service) == 0 &&
 	       strcmp(profile_type_info(last->type)->word, window->type) == 0;
 }
@@ -222,7 +222,7 @@ static int add_window(void *ctx, const struct store_window *window)
 	int rc;
 
 	if (g->host != host && (!g->host || strcmp(g->host, host) != 0))
-		g->last_host = NULL;
+		g->has_last = false;
 	g->host = host;
 	if (is_last(g, window)) {
 		add_to_steps(g, &g->all.data[g->last], window->from_ns, CONTINUOUS_MINUTE_NS,
@@ -242,7 +242,7 @@ static int add_window(void *ctx, const struct store_window *window)
 		return rc;
 	series->continuous = true;
 	g->last = (size_t)(series - g->all.data);
-	g->last_host = g->host;
+	g->has_last = true;
 	add_to_steps(g, series, window->from_ns, CONTINUOUS_MINUTE_NS, window->value, samples);
 	return window->samples ? mark_minutes(g, window->service, type) : 0;
 }
@@ -286,7 +286,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 		g->day = *day;
 		rows.every_host = true;
 		rc = store_history_windows(g->s->store, day, &rows, add_window, g, NULL, g->err);
-		g->host = g->last_host = NULL; /* its text is gone */
+		g->host = NULL; /* its text is gone */
 	} else {
 		g->host = hosts_of_day(&g->s->host, day);
 		rows.from_ns -= rows.from_ns % span_ns;
