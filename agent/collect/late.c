@@ -81,8 +81,8 @@ static int find_code(void *ctx, uint64_t va, struct late_place *ret)
 	return 0;
 }
 
-/* @rc of a walk that came to an end before the stack's. Where all was copied that may be, the
- * memory was there: with rows in time the kernel would have gone on. */
+/* The outcome of a walk that ended with @rc before the stack did. If all was copied that may be,
+ * the memory was there: with rows in time the kernel would have gone on. */
 static uint8_t gap_of(const struct prof_late_event *event, int rc)
 {
 	return rc == -EFAULT && event->stack_bytes < PROF_LATE_STACK_BYTES ? OUTCOME_user_read_fault

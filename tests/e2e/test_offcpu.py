@@ -143,7 +143,7 @@ def every_function_is_named(daemon, result, truth):
     stacks = wait_until(named, 60, "libc's names")
     states = daemon.folded(result["id"], "&groupBy=state")
     kinds = daemon.folded(result["id"], "&groupBy=wait")
-    # What was taken from a thread while it waited for nothing is off the CPU by the program's clock, and in no function.
+    # By the program's clock a thread is off the CPU while interrupts run in its place; no function has that time.
     threads = daemon.folded(result["id"], "&groupBy=thread")
     stolen = {name: sum(v for s, v in threads if s[0] == name and "[stolen]" in s) for name in HOGS}
     (_, (first, last)) = truth.around(result)
