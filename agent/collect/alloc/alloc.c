@@ -255,7 +255,7 @@ static void take_seen(struct alloc_watch *watch, struct target *target)
 	/* Moves go first: a block that moved during the reading is no longer at the address that
 	 * was read. */
 	alloc_blocks_move(watch, target);
-	alloc_large_take(&target->large, seen->blocks, seen->block_count);
+	alloc_large_take(&target->large, seen->blocks, seen->block_count, seen->begun_ns);
 	if (target->has_large)
 		alloc_blocks_refill(watch, target);
 }

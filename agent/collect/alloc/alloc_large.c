@@ -7,12 +7,14 @@
 #include <sys/uio.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 
 #define HEADER	   16u
 #define SIZE_FLAGS 7u
 #define IS_MMAPPED 2u
 #define PAGE	   4096u
 #define BYTES_MAX  (1ull << 46)
+#define WRITTEN_NS NS_PER_S
 
 void alloc_large_deinit(struct alloc_large *large)
 {
@@ -107,7 +109,8 @@ void alloc_large_hand_over(struct alloc_large *large,
 	}
 }
 
-void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read, size_t count)
+void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read, size_t count,
+		      uint64_t read_ns)
 {
 	for (size_t i = 0; i < count; i++) {
 		struct alloc_large_block *block;
@@ -119,9 +122,9 @@ void alloc_large_take(struct alloc_large *large, const struct alloc_large_block 
 		if (block->time_ns != read[i].time_ns)
 			continue;
 		block->bytes = read[i].bytes;
-		if (!block->bytes)
+		if (!block->bytes && block->time_ns + WRITTEN_NS <= read_ns)
 			drop(large, at);
-		else if (block->ip)
+		else if (block->bytes && block->ip)
 			large->header_ip = block->ip;
 	}
 }

@@ -64,9 +64,11 @@ void alloc_large_hand_over(struct alloc_large *large,
  * alloc_look.h. */
 void alloc_large_read(uint32_t tgid, struct alloc_large_block *blocks, size_t count);
 /* Takes over what was read of the first @count blocks, which may have become others meanwhile, and
- * drops those that are none. */
-void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read,
-		      size_t count);
+ * drops those that are none. The reading began at @read_ns (CLOCK_MONOTONIC). A block of the second
+ * before is kept without bytes: the first touch is told before the kernel has cleared the page, a
+ * huge one at times, and the header is written after that. */
+void alloc_large_take(struct alloc_large *large, const struct alloc_large_block *read, size_t count,
+		      uint64_t read_ns);
 
 /* Has a block of @bytes at @address a mapping of its own? */
 static inline bool alloc_large_is(uint64_t address, uint64_t bytes)

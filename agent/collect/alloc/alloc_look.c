@@ -72,6 +72,7 @@ int alloc_look_start(struct alloc_look *look, const struct alloc_look_request *r
 	rc = share(look, request);
 	if (rc < 0)
 		return rc;
+	look->seen->begun_ns = now_ns;
 	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
 		rc = -errno;
 		alloc_look_stop(look);

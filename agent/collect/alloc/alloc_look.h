@@ -17,6 +17,7 @@
 
 /* Shared with the child. */
 struct alloc_seen {
+	uint64_t begun_ns;     /* CLOCK_MONOTONIC */
 	struct err err;	       /* of alloc_check_bytes(); code 0 = it may be probed */
 	bool headers_read;
 	uint64_t key;	       /* struct alloc_headers */
