@@ -28,5 +28,10 @@ static inline int clickhouse_no_day(struct err *err)
 /* All of the day without data; what is rolled up comes hour by hour, with its minutes. */
 int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
 			     void *visit_ctx, unsigned *ret_damaged, struct err *err) must_use;
+/* The same of all hosts from day->host to @last_host in the order of their names, one after the
+ * other; window->host says whose. What cannot be read is left out. */
+int clickhouse_history_hours_of(struct clickhouse *ch, const struct store_day *day,
+				const char *last_host, store_window_fn *visit, void *ctx,
+				struct err *err) must_use;
 
 #endif

@@ -233,6 +233,8 @@ VEC_DEFINE(shared, struct shared);
 
 struct windows {
 	const struct store_window_query *query;
+	bool many; /* hosts */
+	const char *first_host, *last_host; /* of them; NULL = all */
 	bool by_hour; /* hours come as they are stored, also without data */
 	int64_t from_s, to_s; /* of the query, inside the day */
 	const char *own;      /* the name of this host */
@@ -327,7 +329,7 @@ static int visit_row(struct windows *windows, const struct history_row *row)
 	uint64_t beside = row->minutes_len + HISTORY_ROW_EXTRA;
 	struct store_minute minutes[HOUR_MINUTES];
 	struct store_window window = {
-		.host = !windows->query->every_host	 ? NULL
+		.host = !windows->many			 ? NULL
 			: strcmp(row->host, windows->own) ? row->host
 							  : "",
 		.service = row->service,
@@ -468,15 +470,22 @@ static void add_series(struct buf *sql, const struct store_window_query *query)
 	buf_add_str(sql, ") > 0");
 }
 
-/* " FROM table WHERE …" of the day of one host, or of every host. */
+/* " FROM table WHERE …" of the day of one host, or of many. */
 static void add_from(const struct clickhouse *ch, struct buf *sql, const char *table,
 		     const struct store_day *day, const struct windows *windows)
 {
-	if (windows->query->every_host)
-		buf_printf(sql, " FROM %s WHERE day = %u AND retention = %u", table, day->day,
-			   day->retention_days);
-	else
+	if (!windows->many) {
 		add_day(ch, sql, table, day);
+		return;
+	}
+	buf_printf(sql, " FROM %s WHERE day = %u AND retention = %u", table, day->day,
+		   day->retention_days);
+	if (!windows->last_host)
+		return;
+	buf_add_str(sql, " AND host BETWEEN ");
+	sql_text(sql, windows->first_host);
+	buf_add_str(sql, " AND ");
+	sql_text(sql, windows->last_host);
 }
 
 /* Passes over minutes of hours that their host has rolled up long ago. The table is ordered by host
@@ -502,7 +511,7 @@ static void add_minutes(const struct clickhouse *ch, struct buf *sql, const stru
 	add_from(ch, sql, "minutes", day, windows);
 	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s,
 		   (long long)windows->to_s);
-	if (windows->query->every_host)
+	if (windows->many)
 		add_recent(sql, day, windows->from_s - windows->from_s % S_PER_HOUR, windows->to_s);
 	add_series(sql, windows->query);
 }
@@ -525,14 +534,14 @@ static void add_windows(struct clickhouse *ch, struct buf *sql, const struct sto
 	/* Most minutes that are rolled up need not come, nor parts that a whole minute replaces: they
 	 * are left out here. The oldest version joins two tables at a time. */
 	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (", z);
-	if (windows->query->every_host)
+	if (windows->many)
 		buf_printf(sql, "SELECT " INNER_COLUMNS "%s FROM (", z);
 	buf_printf(sql, "SELECT " INNER_COLUMNS "%s, intDiv(ts, 3600) AS h", z);
 	add_minutes(ch, sql, day, windows);
 	buf_add_str(sql, ") AS rows ANY LEFT JOIN (SELECT host, intDiv(ts, 3600) AS h, max(op) AS rolled");
 	add_from(ch, sql, "hours", day, windows);
 	buf_add_str(sql, " AND row = 3 GROUP BY host, h) AS rolls USING (host, h) WHERE op > rolled");
-	if (windows->query->every_host) {
+	if (windows->many) {
 		buf_add_str(sql, ") AS alive ANY LEFT JOIN (SELECT host, ts, service, type, owners, "
 				 "max(op) AS whole");
 		add_minutes(ch, sql, day, windows);
@@ -567,19 +576,23 @@ static int read_windows(struct clickhouse *ch, const struct store_day *day, stru
 	}
 	if (rc == 0)
 		rc = let_go(windows);
-	if (rc < 0 || windows->any || windows->query->every_host)
+	if (rc < 0 || windows->any || windows->many)
 		return rc;
 	return read_state(ch, day, &state, err);
 }
 
-static int visit_windows(struct clickhouse *ch, const struct store_day *day, bool by_hour,
-			 const struct store_window_query *query, store_window_fn *visit,
-			 void *visit_ctx, unsigned *ret_damaged, struct err *err)
+static int visit_windows(struct clickhouse *ch, const struct store_day *day, const char *last_host,
+			 bool by_hour, const struct store_window_query *query,
+			 store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged,
+			 struct err *err)
 {
 	int64_t midnight = (int64_t)day->day * S_PER_DAY, from = (int64_t)(query->from_ns / NS_PER_S);
 	int64_t to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
 	__attribute__((__cleanup__(close_windows))) struct windows windows = {
 		.query = query,
+		.many = query->every_host || last_host,
+		.first_host = day->host,
+		.last_host = last_host,
 		.by_hour = by_hour,
 		.own = ch->host,
 		.from_s = from > midnight ? from : midnight,
@@ -600,7 +613,7 @@ int clickhouse_history_windows(void *ctx, const struct store_day *day,
 			       const struct store_window_query *query, store_window_fn *visit,
 			       void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
-	return visit_windows(ctx, day, false, query, visit, visit_ctx, ret_damaged, err);
+	return visit_windows(ctx, day, NULL, false, query, visit, visit_ctx, ret_damaged, err);
 }
 
 int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
@@ -608,5 +621,14 @@ int clickhouse_history_hours(void *ctx, const struct store_day *day, store_windo
 {
 	static const struct store_window_query all = { 0 };
 
-	return visit_windows(ctx, day, true, &all, visit, visit_ctx, ret_damaged, err);
+	return visit_windows(ctx, day, NULL, true, &all, visit, visit_ctx, ret_damaged, err);
+}
+
+int clickhouse_history_hours_of(struct clickhouse *ch, const struct store_day *day,
+				const char *last_host, store_window_fn *visit, void *ctx,
+				struct err *err)
+{
+	static const struct store_window_query all = { 0 };
+
+	return visit_windows(ch, day, last_host, true, &all, visit, ctx, NULL, err);
 }

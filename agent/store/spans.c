@@ -12,8 +12,8 @@
 #define MINUTE_NS (60 * NS_PER_S)
 #define DAY_NS	  (86400 * NS_PER_S)
 
-struct add_up {
-	struct history_spans *to;
+struct spans_maker {
+	struct history_spans *to; /* owned */
 	struct u64map series_at; /* hash of its texts -> index of series */
 	struct u64map row_at;	 /* series << 32 | stretch -> index of rows */
 	size_t last_series, last_row; /* where the minute before went */
@@ -34,10 +34,29 @@ void history_spans_destroy(struct history_spans *spans)
 	free(spans);
 }
 
-static void add_up_deinit(struct add_up *add)
+struct spans_maker *spans_maker_create(const struct store_day *day, uint64_t span_ns)
 {
-	u64map_deinit(&add->series_at);
-	u64map_deinit(&add->row_at);
+	cleanup(spans_maker) struct spans_maker *maker = calloc(1, sizeof(*maker));
+
+	if (!maker)
+		return NULL;
+	maker->midnight_ns = day->day * DAY_NS;
+	maker->to = calloc(1, sizeof(*maker->to));
+	if (!maker->to)
+		return NULL;
+	maker->to->day = *day;
+	maker->to->span_ns = span_ns;
+	return take_ptr(maker);
+}
+
+void spans_maker_destroy(struct spans_maker *maker)
+{
+	if (!maker)
+		return;
+	history_spans_destroy(maker->to);
+	u64map_deinit(&maker->series_at);
+	u64map_deinit(&maker->row_at);
+	free(maker);
 }
 
 /* ---- adding up ---------------------------------------------------------------------------------
@@ -49,9 +68,9 @@ static bool is_series(const struct span_series *series, const struct store_windo
 	       strcmp(series->owners, window->owners) == 0;
 }
 
-static int new_series(struct add_up *add, const struct store_window *window, uint64_t hash)
+static int new_series(struct spans_maker *maker, const struct store_window *window, uint64_t hash)
 {
-	struct span_series_vec *list = &add->to->series;
+	struct span_series_vec *list = &maker->to->series;
 	struct span_series *series;
 	int rc = span_series_vec_push(list, (struct span_series){ .number = (uint32_t)list->count });
 
@@ -61,61 +80,61 @@ static int new_series(struct add_up *add, const struct store_window *window, uin
 	series->service = strdup(window->service);
 	series->type = strdup(window->type);
 	series->owners = strdup(window->owners);
-	add->last_series = list->count - 1;
+	maker->last_series = list->count - 1;
 	return series->service && series->type && series->owners
-		       ? u64map_put(&add->series_at, hash, add->last_series)
+		       ? u64map_put(&maker->series_at, hash, maker->last_series)
 		       : -ENOMEM;
 }
 
-static int find_series(struct add_up *add, const struct store_window *window)
+static int find_series(struct spans_maker *maker, const struct store_window *window)
 {
-	const struct span_series_vec *list = &add->to->series;
+	const struct span_series_vec *list = &maker->to->series;
 	uint64_t hash, at;
 
-	if (list->count && is_series(&list->data[add->last_series], window))
+	if (list->count && is_series(&list->data[maker->last_series], window))
 		return 0;
 	hash = hash_bytes(window->service, strlen(window->service) + 1, 0);
 	hash = hash_bytes(window->type, strlen(window->type) + 1, hash);
 	hash = hash_bytes(window->owners, strlen(window->owners), hash);
-	if (!u64map_get(&add->series_at, hash, &at))
-		return new_series(add, window, hash);
-	add->last_series = at;
+	if (!u64map_get(&maker->series_at, hash, &at))
+		return new_series(maker, window, hash);
+	maker->last_series = at;
 	return 0;
 }
 
-static int find_row(struct add_up *add, uint16_t minute)
+static int find_row(struct spans_maker *maker, uint16_t minute)
 {
-	struct span_rows_vec *rows = &add->to->rows;
-	uint32_t series = (uint32_t)add->last_series;
-	uint16_t stretch = (uint16_t)(minute * MINUTE_NS / add->to->span_ns);
+	struct span_rows_vec *rows = &maker->to->rows;
+	uint32_t series = (uint32_t)maker->last_series;
+	uint16_t stretch = (uint16_t)(minute * MINUTE_NS / maker->to->span_ns);
 	uint64_t key = (uint64_t)series << 32 | stretch, at;
 	int rc;
 
-	if (rows->count && rows->data[add->last_row].series == series &&
-	    rows->data[add->last_row].stretch == stretch)
+	if (rows->count && rows->data[maker->last_row].series == series &&
+	    rows->data[maker->last_row].stretch == stretch)
 		return 0;
-	if (u64map_get(&add->row_at, key, &at)) {
-		add->last_row = at;
+	if (u64map_get(&maker->row_at, key, &at)) {
+		maker->last_row = at;
 		return 0;
 	}
 	rc = span_rows_vec_push(rows, (struct span_row){ .series = series,
 							 .stretch = stretch,
 							 .first = minute,
 							 .last = minute });
-	add->last_row = rows->count - 1;
-	return rc < 0 ? rc : u64map_put(&add->row_at, key, add->last_row);
+	maker->last_row = rows->count - 1;
+	return rc < 0 ? rc : u64map_put(&maker->row_at, key, maker->last_row);
 }
 
 /* Stretches are counted from midnight, so that none lies in two files. */
-static int add_minute(struct add_up *add, uint16_t minute, const struct store_minute *totals,
+static int add_minute(struct spans_maker *maker, uint16_t minute, const struct store_minute *totals,
 		      uint64_t bytes)
 {
 	struct span_row *row;
-	int rc = find_row(add, minute);
+	int rc = find_row(maker, minute);
 
 	if (rc < 0)
 		return rc;
-	row = &add->to->rows.data[add->last_row];
+	row = &maker->to->rows.data[maker->last_row];
 	row->first = minute < row->first ? minute : row->first;
 	row->last = minute > row->last ? minute : row->last;
 	row->samples += totals->samples;
@@ -125,19 +144,19 @@ static int add_minute(struct add_up *add, uint16_t minute, const struct store_mi
 	return 0;
 }
 
-static int add_window(void *ctx, const struct store_window *window)
+int spans_maker_add(void *ctx, const struct store_window *window)
 {
 	const struct store_minute totals = { .samples = window->samples,
 					     .lost = window->lost,
 					     .value = window->value };
-	struct add_up *add = ctx;
-	uint16_t first = (uint16_t)((window->from_ns - add->midnight_ns) / MINUTE_NS);
-	int rc = find_series(add, window);
+	struct spans_maker *maker = ctx;
+	uint16_t first = (uint16_t)((window->from_ns - maker->midnight_ns) / MINUTE_NS);
+	int rc = find_series(maker, window);
 
 	if (rc == 0 && !window->minute_count)
-		return add_minute(add, first, &totals, window->bytes);
+		return add_minute(maker, first, &totals, window->bytes);
 	for (uint32_t i = 0; i < window->minute_count && rc == 0; i++)
-		rc = add_minute(add, (uint16_t)(first + window->minutes[i].minute), &window->minutes[i],
+		rc = add_minute(maker, (uint16_t)(first + window->minutes[i].minute), &window->minutes[i],
 				minutes_bytes(window, &window->minutes[i]));
 	return rc;
 }
@@ -187,26 +206,23 @@ static int sort(struct history_spans *spans)
 	return 0;
 }
 
+int spans_maker_finish(struct spans_maker *maker, struct history_spans **ret)
+{
+	int rc = sort(maker->to);
+
+	if (rc == 0)
+		*ret = take_ptr(maker->to);
+	return rc;
+}
+
 int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours,
 		       void *source, struct history_spans **ret, unsigned *ret_damaged,
 		       struct err *err)
 {
-	cleanup(history_spans) struct history_spans *spans = calloc(1, sizeof(*spans));
-	__attribute__((__cleanup__(add_up_deinit))) struct add_up add = {
-		.to = spans, .midnight_ns = day->day * DAY_NS
-	};
-	int rc;
+	cleanup(spans_maker) struct spans_maker *maker = spans_maker_create(day, span_ns);
+	int rc = maker ? hours(source, day, spans_maker_add, maker, ret_damaged, err) : -ENOMEM;
 
-	if (!spans)
-		return -ENOMEM;
-	spans->day = *day;
-	spans->span_ns = span_ns;
-	rc = hours(source, day, add_window, &add, ret_damaged, err);
-	if (rc == 0)
-		rc = sort(spans);
-	if (rc == 0)
-		*ret = take_ptr(spans);
-	return rc;
+	return rc < 0 ? rc : spans_maker_finish(maker, ret);
 }
 
 /* ---- handing out ----------------------------------------------------------------------------- */

@@ -37,7 +37,19 @@ struct history_spans {
 typedef int history_hours_fn(void *source, const struct store_day *day, store_window_fn *visit,
 			     void *ctx, unsigned *ret_damaged, struct err *err);
 
-/* @ret is the caller's. @ret_damaged: rows that could not be read. */
+/* Adds windows of one day up, in any order. */
+struct spans_maker;
+/* NULL: no memory. */
+struct spans_maker *spans_maker_create(const struct store_day *day, uint64_t span_ns) must_use;
+void spans_maker_destroy(struct spans_maker *maker);
+CLEANUP_DEFINE(spans_maker, struct spans_maker *, spans_maker_destroy);
+/* A store_window_fn. -ENOMEM. */
+int spans_maker_add(void *maker, const struct store_window *window) must_use;
+/* The sums are the caller's; the maker can only be destroyed then. -ENOMEM. */
+int spans_maker_finish(struct spans_maker *maker, struct history_spans **ret) must_use;
+
+/* All of it for the windows of @hours. @ret is the caller's. @ret_damaged: rows that could not be
+ * read. */
 int history_spans_make(const struct store_day *day, uint64_t span_ns, history_hours_fn *hours,
 		       void *source, struct history_spans **ret, unsigned *ret_damaged,
 		       struct err *err) must_use;

@@ -256,6 +256,40 @@ static void test_spans_of_others(void **state)
 	end_host(b);
 }
 
+/* A question about one host brings the sums of the others, each host's its own. */
+static void test_spans_of_many_hosts(void **state)
+{
+	static const char *const names[] = { "h0", "h1", "h2", "h3", "h4", "h5" };
+	struct host *own = begin_host("h3-own", clickhouse_fresh_url()), *hosts[ARRAY_SIZE(names)];
+	struct err err = { 0 };
+
+	record(own, "web", 1, "x");
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		hosts[i] = begin_host(names[i], own->url);
+		for (unsigned minute = 0; minute <= i; minute++)
+			record(hosts[i], "web", minute, "x");
+	}
+	for (unsigned more = 0; more < 3; more++) {
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+			struct store_day day = { DAY, 7, "" };
+
+			strcpy(day.host, names[i]);
+			while (samples_of(own, &day) != i + 1 + more)
+				clock_sleep_ns(50 * NS_PER_MS);
+		}
+		assert_int_equal(samples_of(own, &week), 1);
+		for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+			record(hosts[i], "web", (unsigned)i + 1 + more, "x");
+	}
+	assert_int_equal(store_history_drop(hosts[2]->store, &week, &err), 0);
+	while (samples_of(own, &(struct store_day){ DAY, 7, "h2" }) != 0)
+		clock_sleep_ns(50 * NS_PER_MS);
+	assert_int_equal(samples_of(own, &(struct store_day){ DAY, 7, "h1" }), 5);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		end_host(hosts[i]);
+	end_host(own);
+}
+
 static void test_any_text(void **state)
 {
 	static const char *const texts[] = { "it's",	     "back\\slash",
@@ -712,6 +746,7 @@ int main(void)
 		cmocka_unit_test(test_refused_operation),
 		cmocka_unit_test(test_hostile_answers),
 		cmocka_unit_test(test_spans_of_others),
+		cmocka_unit_test(test_spans_of_many_hosts),
 	};
 
 	return store_fixture_run_on_clickhouse(tests, ARRAY_SIZE(tests));
