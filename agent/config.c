@@ -14,6 +14,7 @@
 #include "agent/base/ini.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/config_text.h"
 #include "agent/session/services/service_rules.h"
 
@@ -604,7 +605,7 @@ void config_forget_secrets(struct config *config, char *const *environment)
 	for (; *environment; environment++) {
 		char *value = strchr(*environment, '=');
 
-		if (value && strncmp(*environment, ENVIRONMENT_PREFIX, strlen(ENVIRONMENT_PREFIX)) == 0)
+		if (value && text_begins(*environment, ENVIRONMENT_PREFIX))
 			forget_text(value + 1);
 	}
 }

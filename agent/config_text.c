@@ -7,6 +7,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/listeners.h"
 #include "agent/store/clickhouse_url.h"
 
@@ -14,7 +15,7 @@
 
 bool config_text_is_url(const char *value)
 {
-	size_t scheme = !strncmp(value, "http://", 7) ? 7 : !strncmp(value, "https://", 8) ? 8 : 0;
+	size_t scheme = text_begins(value, "http://") ? 7 : text_begins(value, "https://") ? 8 : 0;
 
 	return scheme && !strchr("/:?#", value[scheme]) && !strpbrk(value, " \t") &&
 	       strlen(value) <= URL_MAX;
@@ -60,7 +61,7 @@ static bool is_store(const char *value)
 {
 	struct clickhouse_url url;
 
-	return !*value || !strncmp(value, "sqlite:", 7) || clickhouse_url_parse(value, &url, NULL) == 0;
+	return !*value || text_begins(value, "sqlite:") || clickhouse_url_parse(value, &url, NULL) == 0;
 }
 
 static bool is_algorithm(const char *value)
@@ -107,9 +108,9 @@ const char *config_text_expected(const char *section, const char *key, const cha
 const char *config_text_shown(const char *section, const char *key, const char *value)
 {
 	/* There may be a password in it, also where it is not written as it should be. */
-	if (strcmp(section, "store") != 0 || strcmp(key, "url") != 0 || !strncmp(value, "sqlite:", 7))
+	if (strcmp(section, "store") != 0 || strcmp(key, "url") != 0 || text_begins(value, "sqlite:"))
 		return value;
-	return strchr(value, '@') || !strncmp(value, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME))
+	return strchr(value, '@') || text_begins(value, CLICKHOUSE_SCHEME)
 		       ? CLICKHOUSE_SCHEME "..."
 		       : value;
 }

@@ -16,6 +16,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
 #include "agent/base/log.h"
+#include "agent/base/text.h"
 #include "agent/base/u64map.h"
 #include "agent/wire/control.h"
 
@@ -226,7 +227,7 @@ static void wake(const struct debug_fetch *fetch)
 static int check_server(const char *url, size_t len, unsigned count, struct err *err)
 {
 	if (count == DEBUG_FETCH_SERVERS_MAX || len > URL_MAX ||
-	    (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
+	    (!text_begins(url, "http://") && !text_begins(url, "https://")))
 		return err_set(err, EINVAL, NULL, "debuginfod_urls",
 			       "[collect] debuginfod_urls: '%.*s' is not a URL that begins with http:// or "
 			       "https://, or there are more than %u",

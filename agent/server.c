@@ -13,6 +13,7 @@
 #include "agent/base/io.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
+#include "agent/base/text.h"
 #include "agent/debug_fetch.h"
 #include "agent/listeners.h"
 #include "agent/session/records/hosts.h"
@@ -230,7 +231,7 @@ static struct api_options api_options_of(const struct server *s)
 
 static bool is_shared(const struct server *s)
 {
-	return strncmp(s->options->config->store_url, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) == 0;
+	return text_begins(s->options->config->store_url, CLICKHOUSE_SCHEME);
 }
 
 /* @ret_why: why another store stands in for a shared one; its text is empty if none does. */

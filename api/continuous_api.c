@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/http/json_in.h"
@@ -112,10 +113,10 @@ static int parse_watch(const cJSON *body, struct continuous_setting *setting,
 	if (!watch_format_parse(format, &setting->watch_format))
 		return err_set(err, EINVAL, "InvalidParam", "format",
 			       "member format must be plain, alertmanager or cloudevents");
-	if (*webhook && strncmp(webhook, "https://", 8) != 0 && strncmp(webhook, "http://", 7) != 0)
+	if (*webhook && !text_begins(webhook, "https://") && !text_begins(webhook, "http://"))
 		return err_set(err, EINVAL, "InvalidParam", "webhook",
 			       "member webhook must be an http or https address");
-	if (strncmp(against, "bl-", 3) != 0 && strcmp(against, "previous-version") != 0 &&
+	if (!text_begins(against, "bl-") && strcmp(against, "previous-version") != 0 &&
 	    strcmp(against, "history") != 0)
 		return err_set(err, EINVAL, "InvalidParam", "against",
 			       "member against must be the id of a baseline, previous-version or "
@@ -162,7 +163,7 @@ static int check_against(struct http_call *call, const struct continuous_setting
 	struct baseline_info info = { 0 };
 	int rc;
 
-	if (!setting->enabled || strncmp(setting->watch_against, "bl-", 3) != 0)
+	if (!setting->enabled || !text_begins(setting->watch_against, "bl-"))
 		return 0;
 	rc = sessions_baseline_get(call->api->options.sessions, setting->tenant,
 				   setting->watch_against, &info, call->err);

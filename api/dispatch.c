@@ -11,6 +11,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 #include "api/auth/auth.h"
 #include "api/http/http_error.h"
@@ -47,7 +48,7 @@ static bool host_allowed(const struct api *api, const char *host)
 
 	if (host_is(host, len, "localhost") || host_is(host, len, "[::1]"))
 		return true;
-	if (strncmp(host, "127.", 4) == 0) {
+	if (text_begins(host, "127.")) {
 		size_t i = 4;
 
 		while (i < len && (isdigit((unsigned char)host[i]) || host[i] == '.'))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 #include "api/http/compress.h"
 #include "api/render/negotiate.h"
@@ -80,7 +81,7 @@ bool flamegraph_wants_details(const struct query *query)
 
 bool flamegraph_wants_raw(const struct query *query)
 {
-	return strncmp(query_text(query, "frames", "names"), "raw", strlen("raw")) == 0;
+	return text_begins(query_text(query, "frames", "names"), "raw");
 }
 
 int flamegraph_profile(const struct http_call *call, const char *id, struct profile **ret,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "agent/base/ulid.h"
 #include "agent/profile/compare/regression_check.h"
 #include "agent/session/history.h"
@@ -158,7 +159,7 @@ int handle_get_report(struct http_call *call)
 	size_t len = 0;
 	int rc = -ENOENT;
 
-	if (store && strncmp(call->request->path[0], "rpt-", 4) == 0)
+	if (store && text_begins(call->request->path[0], "rpt-"))
 		rc = store_get(store, KIND, call->request->tenant, call->request->path[0], &text, &len,
 			       call->err);
 	if (rc == -ENOENT || rc == -EINVAL)
@@ -179,7 +180,7 @@ static int baseline_label(struct http_call *call, const char *id, char *out, siz
 	struct baseline_info info = { 0 };
 	int rc;
 
-	if (strncmp(id, "bl-", 3) != 0)
+	if (!text_begins(id, "bl-"))
 		return err_set(call->err, ENOENT, "UnknownBaseline", "baselineId",
 			       "there is no such baseline");
 	rc = sessions_baseline_get(call->api->options.sessions, call->request->tenant, id, &info,
@@ -233,7 +234,7 @@ int handle_check_regression(struct http_call *call)
 	if (rc == 0)
 		rc = sides_load(call, gate.baseline_id, "baselineId", gate.compare_id, "compareId",
 				sides);
-	if (rc == 0 && strncmp(gate.compare_id, "bl-", 3) == 0)
+	if (rc == 0 && text_begins(gate.compare_id, "bl-"))
 		rc = baseline_label(call, gate.compare_id, other, sizeof(other));
 	if (rc == 0)
 		rc = check(call, &gate, label, *other ? other : gate.compare_id, sides);

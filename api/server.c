@@ -15,6 +15,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "api/http/compress.h"
 #include "api/http/connections.h"
 #include "api/render/negotiate.h"
@@ -186,7 +187,7 @@ static void on_log(void *cls, const char *fmt, va_list args)
 	(void)vsnprintf(text, sizeof(text), fmt, args);
 	text[strcspn(text, "\n")] = '\0';
 	log_debug("http: %s", text);
-	if (speaking && strncmp(fmt, LIBRARY_REFUSES, strlen(LIBRARY_REFUSES)) == 0) {
+	if (speaking && text_begins(fmt, LIBRARY_REFUSES)) {
 		unsigned status = va_arg(again, unsigned);
 
 		refuse_for_library(server, status, va_arg(again, const char *));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "agent/session/history.h"
 #include "api/api_internal.h"
 #include "api/flamegraph.h"
@@ -53,7 +54,7 @@ static int check_baseline(struct http_call *call, const char *id, struct side *s
 int side_load(struct http_call *call, const char *id, const char *field, struct side *ret)
 {
 	struct side side = { 0 };
-	int rc = strncmp(id, "bl-", 3) == 0 ? check_baseline(call, id, &side)
+	int rc = text_begins(id, "bl-") ? check_baseline(call, id, &side)
 					    : check_session(call, id, field, &side);
 
 	if (rc == 0)

@@ -9,6 +9,7 @@
 #include <zstd.h>
 
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "symbolize/elf_file.h"
 
 #ifndef ELFCOMPRESS_ZSTD
@@ -234,7 +235,7 @@ static int load_zdebug(Elf_Scn *scn, uint64_t max, struct elf_section *ret)
 /* ".debug_x" also matches ".zdebug_x". */
 static bool is_zdebug(const char *have, const char *name)
 {
-	return !strncmp(have, ".zdebug_", 8) && !strncmp(name, ".debug_", 7) &&
+	return text_begins(have, ".zdebug_") && text_begins(name, ".debug_") &&
 	       !strcmp(have + 8, name + 7);
 }
 

@@ -4,6 +4,7 @@
 #include <gelf.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/wire/feed.h"
 #include "symbolize/elf_debug.h"
 
@@ -56,9 +57,9 @@ uint32_t elf_runtime_of(const struct elf_file *file)
 	elf_file_soname(file, soname, sizeof(soname));
 	if (!strcmp(soname, "libjvm.so"))
 		return FEED_PROC_JVM;
-	if (!strncmp(soname, "libpython", 9))
+	if (text_begins(soname, "libpython"))
 		return FEED_PROC_PYTHON;
-	if (!strncmp(soname, "libnode.so", 10))
+	if (text_begins(soname, "libnode.so"))
 		return FEED_PROC_NODE;
 	/* Other libraries are no runtime; a program may have one linked in. */
 	return soname[0] ? 0 : runtime_by_exports(file->elf);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/text.h"
+
 static void put(char ret[JIT_NAME_SIZE], const char *text, size_t len)
 {
 	(void)snprintf(ret, JIT_NAME_SIZE, "%.*s", (int)(len < JIT_NAME_SIZE ? len : JIT_NAME_SIZE - 1),
@@ -68,7 +70,7 @@ static bool parse_v8(const char *text, struct jit_name *ret)
 	uint32_t line, column;
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !start; i++)
-		if (strncmp(text, kinds[i], strlen(kinds[i])) == 0)
+		if (text_begins(text, kinds[i]))
 			start = text + strlen(kinds[i]);
 	if (!start)
 		return false;
@@ -92,7 +94,7 @@ static bool parse_python(const char *text, struct jit_name *ret)
 {
 	const char *file;
 
-	if (strncmp(text, "py::", 4) != 0)
+	if (!text_begins(text, "py::"))
 		return false;
 	text += 4;
 	file = strchr(text, ':');

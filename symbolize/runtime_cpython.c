@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/log.h"
+#include "agent/base/text.h"
 #include "agent/runtimes/cpython_layout.h"
 #include "symbolize/elf_debug.h"
 
@@ -39,11 +40,6 @@ struct found {
 };
 
 /* ---- symbols ------------------------------------------------------------------------------- */
-
-static bool starts_with(const char *name, const char *start)
-{
-	return !strncmp(name, start, strlen(start));
-}
 
 static void keep(struct symbol *symbol, const GElf_Sym *sym)
 {
@@ -92,9 +88,9 @@ static void look_at(struct found *found, const char *name, const GElf_Sym *sym)
 		keep(&found->tstate, sym);
 	else if (!strcmp(name, "_PyEval_EvalFrameDefault"))
 		keep(&found->loop, sym);
-	else if (starts_with(name, "_PyEval_EvalFrameDefault."))
+	else if (text_begins(name, "_PyEval_EvalFrameDefault."))
 		look_at_part(found, sym);
-	else if (starts_with(name, "_TAIL_CALL_"))
+	else if (text_begins(name, "_TAIL_CALL_"))
 		widen(found, strstr(name, ".cold") ? 1 : 0, sym);
 	else if (!strcmp(name, "_Py_NegativeRefcount"))
 		found->is_debug_build = true;
@@ -174,7 +170,7 @@ static unsigned minor_of(const struct elf_file *file, const struct elf_segments 
 							 &version, sizeof(version)) == 0)
 		return version >> 24 == 3 ? version >> 16 & 0xff : 0;
 	elf_file_soname(file, soname, sizeof(soname));
-	if (starts_with(soname, start))
+	if (text_begins(soname, start))
 		return minor_after(soname + sizeof(start) - 1,
 				   strlen(soname) - (sizeof(start) - 1));
 	return minor_by_paths(file->elf);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "agent/runtimes/v8_positions.h"
 #include "symbolize/elf_debug.h"
 
@@ -102,14 +103,14 @@ static int look_at_export(void *ctx, const char *name, const GElf_Sym *sym)
 {
 	struct values *values = ctx;
 
-	if (sym->st_shndx == SHN_UNDEF || strncmp(name, PREFIX, strlen(PREFIX)) != 0)
+	if (sym->st_shndx == SHN_UNDEF || !text_begins(name, PREFIX))
 		return 0;
 	name += strlen(PREFIX);
 	if (!strcmp(name, "SmiShiftSize"))
 		(void)take_value(values, sym->st_value, &values->smi_shift);
 	for (size_t i = 0; i < ARRAY_SIZE(constants); i++) {
 		if (values->is_known[i] ||
-		    strncmp(name, constants[i].name, strlen(constants[i].name)) != 0)
+		    !text_begins(name, constants[i].name))
 			continue;
 		values->is_known[i] = take_value(values, sym->st_value, &values->value[i]);
 	}

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "agent/base/text.h"
+
 static char *trim(char *text)
 {
 	char *end = text + strlen(text);
@@ -59,7 +61,7 @@ unsigned ini_visit(char *text, ini_visit_fn visit, void *ctx)
 	const char *section = "";
 	unsigned number = 0;
 
-	if (strncmp(text, "\xef\xbb\xbf", 3) == 0)
+	if (text_begins(text, "\xef\xbb\xbf"))
 		text += 3;
 	for (char *line; (line = strsep(&text, "\n"));) {
 		number++;

@@ -11,6 +11,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
+#include "agent/base/text.h"
 #include "agent/collect/announce.h"
 #include "agent/collect/modules/module_files.h"
 #include "agent/collect/proc/proc_facts.h"
@@ -48,11 +49,6 @@ void publish_init(struct collector *c)
 		c->vdso_module = module->id;
 		module_index_ask(c->index, module, false);
 	}
-}
-
-static bool starts_with(const char *text, const char *start)
-{
-	return strncmp(text, start, strlen(start)) == 0;
 }
 
 static void forget_file(struct collector *c, const struct module_file *file)
@@ -205,7 +201,7 @@ static bool is_jitdump(const char *path)
 	const char *name = strrchr(path, '/');
 	size_t len = name ? strlen(name) : 0;
 
-	return len > 9 && starts_with(name, "/jit-") && strcmp(name + len - 5, ".dump") == 0;
+	return len > 9 && text_begins(name, "/jit-") && strcmp(name + len - 5, ".dump") == 0;
 }
 
 void publish_ask_jit(struct collector *c, struct proc *proc)

@@ -7,6 +7,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/hash.h"
+#include "agent/base/text.h"
 
 static bool ends_with(const char *name, size_t len, const char *suffix)
 {
@@ -120,18 +121,11 @@ size_t canonical_package(const char *package, char *out, size_t size)
 	return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 }
 
-static const char *file_name(const char *file)
-{
-	const char *slash = strrchr(file, '/');
-
-	return slash ? slash + 1 : file;
-}
-
 uint64_t canonical_hash(const struct canonical_function *function)
 {
 	char package[CANONICAL_PACKAGE_SIZE];
 	size_t len = canonical_package(function->package, package, sizeof(package));
-	const char *file = file_name(function->file);
+	const char *file = text_file_name(function->file);
 	uint64_t hash = hash_bytes(function->name, canonical_function_len(function->name), 1);
 
 	return hash_bytes(file, strlen(file), hash_bytes(package, len, hash));
@@ -143,7 +137,7 @@ bool canonical_equal(const struct canonical_function *a, const struct canonical_
 	size_t len = canonical_function_len(a->name);
 
 	if (len != canonical_function_len(b->name) || memcmp(a->name, b->name, len) ||
-	    strcmp(file_name(a->file), file_name(b->file)))
+	    strcmp(text_file_name(a->file), text_file_name(b->file)))
 		return false;
 	(void)canonical_package(a->package, packages[0], sizeof(packages[0]));
 	(void)canonical_package(b->package, packages[1], sizeof(packages[1]));
@@ -259,9 +253,8 @@ bool canonical_is_interpreter(const char *path)
 	static const char *const files[] = { "libpython2*", "libpython3*", "python",  "python2*",
 					     "python3*",    "libjvm.so*",  "node",    "node (*",
 					     "nodejs*",	    "libnode.so*" };
-	const char *slash = strrchr(path, '/');
 
-	return in_list(slash ? slash + 1 : path, files, ARRAY_SIZE(files));
+	return in_list(text_file_name(path), files, ARRAY_SIZE(files));
 }
 
 static const char *const idle_waits[] = {

@@ -3,21 +3,14 @@
 
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/profile/builder_internal.h"
-
-static bool begins_with_any(const char *text, const char *const *beginnings, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (strncmp(text, beginnings[i], strlen(beginnings[i])) == 0)
-			return true;
-	return false;
-}
 
 static const char *file_of(const struct profile *p, const struct profile_frame *frame)
 {
 	const char *path = profile_string(p, p->mappings[frame->mapping].path);
 
-	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	return text_file_name(path);
 }
 
 bool lock_site_is_part(const struct profile *p, const struct profile_frame *frame)
@@ -38,10 +31,10 @@ bool lock_site_is_part(const struct profile *p, const struct profile_frame *fram
 		return true;
 	if (name[0] == '<' && !strstr(name, " as ")) /* <std::sync::Condvar>::wait */
 		name++;
-	else if (strncmp(name, "void ", 5) == 0 || strncmp(name, "bool ", 5) == 0) /* of C++'s templates */
+	else if (text_begins(name, "void ") || text_begins(name, "bool ")) /* of C++'s templates */
 		name += 5;
-	return begins_with_any(file_of(p, frame), files, ARRAY_SIZE(files)) ||
-	       begins_with_any(name, functions, ARRAY_SIZE(functions));
+	return text_begins_any(file_of(p, frame), files, ARRAY_SIZE(files)) ||
+	       text_begins_any(name, functions, ARRAY_SIZE(functions));
 }
 
 /* Rust puts a method's type into angle brackets or not, by the way names are mangled. */
@@ -75,7 +68,7 @@ static bool is_of_kernel_lock(const char *name)
 						 "percpu_down", "__percpu_down", "percpu_rwsem_",
 						 "rt_mutex", "__rt_mutex", "rtmutex_" };
 
-	return begins_with_any(name, functions, ARRAY_SIZE(functions)) || strncmp(name, "0x", 2) == 0 ||
+	return text_begins_any(name, functions, ARRAY_SIZE(functions)) || text_begins(name, "0x") ||
 	       name[0] == '[';
 }
 
@@ -102,7 +95,7 @@ uint32_t lock_site_interrupt(const struct profile_builder *b, uint32_t node, uin
 	for (; node && node != above && node < p->node_count; node = p->nodes[node].parent) {
 		const struct profile_frame *frame = &p->frames[p->nodes[node].frame];
 
-		if (begins_with_any(profile_string(p, p->functions[frame->function].name), functions,
+		if (text_begins_any(profile_string(p, p->functions[frame->function].name), functions,
 				    ARRAY_SIZE(functions)))
 			found = node;
 	}
@@ -150,7 +143,7 @@ bool lock_site_is_other(const struct profile_builder *b, uint32_t node)
 			return false;
 		if (mentions_any(name, others, ARRAY_SIZE(others)) ||
 		    (mentions_any(name, conditions, ARRAY_SIZE(conditions)) &&
-		     !begins_with_any(file_of(p, frame), glibc, ARRAY_SIZE(glibc))))
+		     !text_begins_any(file_of(p, frame), glibc, ARRAY_SIZE(glibc))))
 			return true;
 	}
 	return false;

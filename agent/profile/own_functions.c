@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/profile/builder_internal.h"
 #include "agent/profile/lock_site.h"
 
@@ -35,20 +36,13 @@ static bool is_of_go(const char *package)
 	return false;
 }
 
-static bool begins(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* The libraries that come with Python, Node and Java. */
 static bool is_of_script_library(const char *name, const char *file)
 {
 	static const char *const packages[] = { "java.", "javax.", "jdk.", "sun." };
 
-	for (size_t i = 0; i < ARRAY_SIZE(packages); i++)
-		if (begins(name, packages[i]))
-			return true;
-	return begins(file, "node:") || begins(file, "<frozen ") ||
+	return text_begins_any(name, packages, ARRAY_SIZE(packages)) || text_begins(file, "node:") ||
+	       text_begins(file, "<frozen ") ||
 	       (strstr(file, "/lib/python3") && !strstr(file, "-packages/"));
 }
 
@@ -56,12 +50,7 @@ static bool is_of_script_library(const char *name, const char *file)
 static bool is_of_allocator(const char *path)
 {
 	static const char *const files[] = { "libjemalloc", "libtcmalloc", "libmimalloc" };
-	const char *slash = strrchr(path, '/');
-
-	for (size_t i = 0; i < ARRAY_SIZE(files); i++)
-		if (begins(slash ? slash + 1 : path, files[i]))
-			return true;
-	return false;
+	return text_begins_any(text_file_name(path), files, ARRAY_SIZE(files));
 }
 
 static struct place inside(const struct profile *p, struct place place,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/base/vec.h"
 #include "agent/reader/go_functions.h"
 #include "agent/reader/go_globals.h"
@@ -262,8 +263,8 @@ static bool is_allocator_frame(const struct go_layout *layout, uint64_t pc)
 	char name[GO_NAME_MAX + 1];
 
 	logical_name(layout, pc, name, sizeof(name));
-	return !strncmp(name, "runtime.", 8) ||
-	       (go_layout_since(layout, 23) && !strncmp(name, "internal/runtime/", 17));
+	return text_begins(name, "runtime.") ||
+	       (go_layout_since(layout, 23) && text_begins(name, "internal/runtime/"));
 }
 
 /* How many of the innermost frames are the allocator itself, which runtime/pprof leaves out unless

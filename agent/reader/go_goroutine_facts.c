@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/reader/go_goroutines.h"
 #include "agent/reader/go_snapshot.h"
 #include "bpf/profiler.h"
@@ -27,7 +28,7 @@ const char *go_wait_reason(const struct snapshot *s, const struct g_item *item)
 
 bool go_may_be_lock(const char *reason)
 {
-	return !strncmp(reason, "sync.Mutex.", 11) || !strncmp(reason, "sync.RWMutex.", 13) ||
+	return text_begins(reason, "sync.Mutex.") || text_begins(reason, "sync.RWMutex.") ||
 	       !strcmp(reason, "semacquire");
 }
 
@@ -82,10 +83,7 @@ bool go_goroutine_is_blocked(const char *reason)
 	static const char *const prefixes[] = { "chan ",   "select",	"sync.",    "semacquire",
 						"IO wait", "coroutine", "synctest." };
 
-	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-		if (!strncmp(reason, prefixes[i], strlen(prefixes[i])))
-			return true;
-	return false;
+	return text_begins_any(reason, prefixes, ARRAY_SIZE(prefixes));
 }
 
 

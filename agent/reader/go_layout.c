@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/reader/go_globals.h"
 
 #define BUILDINFO_MAGIC	      "\xff Go buildinf:"
@@ -97,7 +98,7 @@ static void layout_version(struct go_layout *layout, uint64_t va)
 	for (size_t i = 0; i < len; i++)
 		if (text[i] < ' ' || text[i] > '~')
 			text[i] = '?';
-	if (!strncmp(text, "go1.", 4))
+	if (text_begins(text, "go1."))
 		(void)sscanf(text + 4, "%3u", &layout->minor);
 }
 

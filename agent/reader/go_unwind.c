@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/text.h"
+
 #define PC_CACHE_ENTRIES                                                                           \
 	16384u /* direct-mapped; a service of 10,000 goroutines shows some 500 pcs */
 
@@ -102,11 +104,11 @@ static uint32_t function_flags(const struct go_unwinder *u, const struct go_func
 	if (func->flags & GO_FUNC_TOP)
 		flags |= GO_PC_TOP;
 	/* A callback from C writes sp but keeps the Go part of the stack whole. */
-	if (func->flags & GO_FUNC_SP_WRITE && strncmp(name, "runtime.cgocallback", 19) != 0)
+	if (func->flags & GO_FUNC_SP_WRITE && !text_begins(name, "runtime.cgocallback"))
 		flags |= GO_PC_SP_WRITE;
 	if (u->wrapper_id && func->id == u->wrapper_id)
 		flags |= GO_PC_WRAPPER;
-	if (!strncmp(name, "runtime.", 8) && !starts_program(name))
+	if (text_begins(name, "runtime.") && !starts_program(name))
 		flags |= GO_PC_RUNTIME;
 	return flags;
 }

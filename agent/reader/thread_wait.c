@@ -6,13 +6,15 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "agent/base/text.h"
+
 int thread_syscall_parse(const char *text, struct thread_syscall *ret)
 {
 	struct thread_syscall call = { .number = -1 };
 	unsigned long long a[6], sp, pc;
 	int number;
 
-	if (!strncmp(text, "running", 7)) {
+	if (text_begins(text, "running")) {
 		*ret = call;
 		return 0;
 	}
@@ -164,7 +166,7 @@ enum thread_file thread_file_kind(const char *link)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-		if (!strncmp(link, prefixes[i].prefix, strlen(prefixes[i].prefix)))
+		if (text_begins(link, prefixes[i].prefix))
 			return prefixes[i].kind;
 	return THREAD_FILE_OTHER;
 }
@@ -219,7 +221,7 @@ static const char *wchan_word(const char *wchan)
 	if (!*wchan || !strcmp(wchan, "0"))
 		return "";
 	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-		if (!strncmp(wchan, prefixes[i].prefix, strlen(prefixes[i].prefix)))
+		if (text_begins(wchan, prefixes[i].prefix))
 			return prefixes[i].word;
 	return wchan;
 }

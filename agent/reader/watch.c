@@ -13,6 +13,7 @@
 #include "agent/base/channel.h"
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "agent/wire/control.h"
 
 #define SET_AGAIN_NS                                                                               \
@@ -46,7 +47,7 @@ static bool wants_to_run(void)
 	if (io_read_small(AT_FDCWD, path, text, sizeof(text)) < 0)
 		return false;
 	name_end = strrchr(text, ')');
-	return name_end && strncmp(name_end, ") R", 3) == 0;
+	return name_end && text_begins(name_end, ") R");
 }
 
 static _Noreturn void end(void)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/profile/lock_site.h"
 #include "agent/recording/build_internal.h"
 #include "agent/recording/wait_types.h"
@@ -187,7 +188,7 @@ static const char *runtime_word(const char comm[16])
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
-		if (!strncmp(comm, threads[i].begin, strlen(threads[i].begin)))
+		if (text_begins(comm, threads[i].begin))
 			return threads[i].word;
 	return NULL;
 }

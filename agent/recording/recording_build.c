@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/profile/lock_site.h"
 #include "agent/profile/profile_fold.h"
 #include "agent/profile/quality.h"
@@ -118,7 +119,7 @@ static struct stack_frames without_allocator(const struct build *b, struct stack
 		if ((stack.frames[0] & PROF_FRAME_RETURN) && offset)
 			offset--;
 		if (b->names->find(b->names->ctx, module.key, offset, names) < 1 ||
-		    strncmp(names[0].function, "operator new", strlen("operator new")) != 0)
+		    !text_begins(names[0].function, "operator new"))
 			break;
 		stack.frames++;
 		stack.count--;

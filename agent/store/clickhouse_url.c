@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 
 #define HOST_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 #define IPV6_CHARS "0123456789abcdefABCDEF:."
@@ -109,7 +110,7 @@ static int parse_database(const char *text, struct clickhouse_url *url, struct e
 	url->database[len] = '\0';
 	if (!text[len])
 		return 0;
-	if (strncmp(text + len, key, strlen(key)) != 0)
+	if (!text_begins(text + len, key))
 		return refuse(err, "only cluster=NAME may follow the database");
 	if (!is_word(cluster, strlen(cluster)))
 		return refuse(err, "the cluster is not a name of 1 to 64 letters, digits and _");
@@ -123,7 +124,7 @@ int clickhouse_url_parse(const char *text, struct clickhouse_url *ret, struct er
 	const char *slash, *at;
 	int rc = 0;
 
-	if (strncmp(text, CLICKHOUSE_SCHEME, strlen(CLICKHOUSE_SCHEME)) != 0)
+	if (!text_begins(text, CLICKHOUSE_SCHEME))
 		return refuse(err, "another scheme");
 	text += strlen(CLICKHOUSE_SCHEME);
 	slash = strchr(text, '/');

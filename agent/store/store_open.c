@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/base/buf.h"
+#include "agent/base/text.h"
 #include "agent/store/store.h"
 #include "agent/store/store_engine.h"
 
@@ -11,7 +12,7 @@ static const char clickhouse_scheme[] = "clickhouse:";
 
 static bool is_clickhouse(const char *url)
 {
-	return url && strncmp(url, clickhouse_scheme, strlen(clickhouse_scheme)) == 0;
+	return url && text_begins(url, clickhouse_scheme);
 }
 
 /* The folder of an embedded store, NULL: @url is of no store that is known. */
@@ -21,7 +22,7 @@ static const char *folder_of(const char *data_dir, const char *url)
 
 	if (!url || !*url)
 		return data_dir;
-	if (strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) != 0)
+	if (!text_begins(url, sqlite_scheme))
 		return NULL;
 	return url[strlen(sqlite_scheme)] ? url + strlen(sqlite_scheme) : data_dir;
 }

@@ -10,6 +10,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 #include "api/auth/links.h"
 
@@ -30,7 +31,7 @@ int auth_token(struct api *api, const char *token, struct auth_identity *ret, st
 	int rc, found;
 
 	*ret = (struct auth_identity){ 0 };
-	if (strncmp(token, "apikey:", 7) == 0)
+	if (text_begins(token, "apikey:"))
 		token += 7;
 	found = keys_find(api->keys, token, &key);
 	if (found > 0) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 #include "api/auth/auth.h"
 #include "api/http/json_in.h"
@@ -17,7 +18,7 @@ static bool over_tls(const struct api *api)
 {
 	const char *url = api->options.public_url;
 
-	return api->options.tls_certificate || (url && strncmp(url, "https:", 6) == 0);
+	return api->options.tls_certificate || (url && text_begins(url, "https:"));
 }
 
 static void set_cookie(struct http_call *call, const char *value, unsigned life_s)

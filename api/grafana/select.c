@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 
 #define DEFAULT_RANGE_NS (24 * 3600 * NS_PER_S)
@@ -37,7 +38,7 @@ bool selection_is_series_label(const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(series_labels); i++)
 		if (strcmp(name, series_labels[i]) == 0)
 			return true;
-	return strncmp(name, "__", 2) == 0;
+	return text_begins(name, "__");
 }
 
 bool selection_has_sample_matchers(const struct selection *selection)
@@ -94,7 +95,7 @@ static const char *service_label(struct selection *selection, const char *servic
 const char *series_label(struct selection *selection, const struct series_row *row,
 			 const char *name, char scratch[SERIES_LABEL_SIZE])
 {
-	return strncmp(name, "__", 2) == 0
+	return text_begins(name, "__")
 		       ? type_label(row->id, name, scratch)
 		       : service_label(selection, row->service, row->host, name);
 }
@@ -107,7 +108,7 @@ static int test_series(struct selection *selection, const char *service, const c
 
 	for (size_t i = 0; i < selection->selector.count; i++) {
 		struct matcher *matcher = &selection->selector.items[i];
-		bool of_type = strncmp(matcher->name, "__", 2) == 0;
+		bool of_type = text_begins(matcher->name, "__");
 		const char *value;
 		int rc;
 
@@ -170,7 +171,7 @@ static int check_type_matchers(struct selection *selection)
 
 	for (size_t i = 0; i < selection->selector.count; i++) {
 		struct matcher *matcher = &selection->selector.items[i];
-		int rc = strncmp(matcher->name, "__", 2) != 0
+		int rc = !text_begins(matcher->name, "__")
 				 ? 1
 				 : matcher_test(&selection->selector, matcher,
 						type_label(selection->id, matcher->name, scratch),

@@ -12,24 +12,23 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "agent/base/ulid.h"
 
 bool http_is_connect(const char *target)
 {
-	return strncmp(target, "/querier.v1.", strlen("/querier.v1.")) == 0 ||
-	       strncmp(target, "/push.v1.", strlen("/push.v1.")) == 0;
+	return text_begins(target, "/querier.v1.") || text_begins(target, "/push.v1.");
 }
 
 bool http_is_otlp(const char *target)
 {
-	return strncmp(target, "/v1development/", strlen("/v1development/")) == 0;
+	return text_begins(target, "/v1development/");
 }
 
 /* Paths that clients of Pyroscope call. */
 static bool takes_scope(const char *target)
 {
-	return http_is_connect(target) || http_is_otlp(target) ||
-	       strncmp(target, "/ingest", strlen("/ingest")) == 0;
+	return http_is_connect(target) || http_is_otlp(target) || text_begins(target, "/ingest");
 }
 
 const char *http_tenant_header(const struct http_request *request, const char **ret_field)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "api/http/json_out.h"
 
 static const struct http_error table[] = {
@@ -95,7 +96,7 @@ const struct http_error *http_error_of(const struct err *err, int rc)
 
 bool http_error_is_family_c(const char *target)
 {
-	return strncmp(target, "/v0", 3) == 0;
+	return text_begins(target, "/v0");
 }
 
 const char *http_error_content_type(bool family_c)

@@ -7,6 +7,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/profile/profile.h"
 
 #define QUERY_NAME_MAX 64 /* bytes of a parameter's name, or of a word that it may have, and NUL */
@@ -68,7 +69,7 @@ static int parse_time(const char *text, uint64_t now_ns, uint64_t *ret)
 		*ret = now_ns;
 		return 0;
 	}
-	if (strncmp(text, "now-", 4) == 0 || text[0] == '-') {
+	if (text_begins(text, "now-") || text[0] == '-') {
 		int rc = parse_duration_ns(text + (text[0] == '-' ? 1 : 4), &back_ns);
 
 		if (rc < 0 || back_ns >= now_ns)

@@ -16,6 +16,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/base/vec.h"
 #include "agent/session/session.h"
 #include "agent/store/store.h"
@@ -371,7 +372,7 @@ static int complete_url(struct receiver *r, struct err *err)
 	const char *path = at ? strchr(at + 3, '/') : NULL;
 	size_t len = strlen(url);
 
-	if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) || !at[3])
+	if ((!text_begins(url, "http://") && !text_begins(url, "https://")) || !at[3])
 		return err_set(err, EINVAL, NULL, "url",
 			       "[export %s] url must begin with http:// or https://, got '%.200s'",
 			       r->options->name, url);

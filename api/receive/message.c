@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/profile/profile.h"
 
 void message_deinit(struct message *message)
@@ -79,7 +80,7 @@ uint8_t message_frame_kind(const char *mapping, const struct received_line *line
 {
 	static const char *const interpreted[] = { ".py", ".rb", ".js", ".ts", ".php", ".pl" };
 	const char *file = line ? line->file : "";
-	if (strncmp(mapping, "[kernel", 7) == 0 || strncmp(mapping, "[guest.kernel", 13) == 0)
+	if (text_begins(mapping, "[kernel") || text_begins(mapping, "[guest.kernel"))
 		return PROFILE_FRAME_KERNEL;
 	/* Go's own assembler writes names with dots. */
 	if (ends_in(file, ".go") || (ends_in(file, ".s") && strchr(line->function, '.')))

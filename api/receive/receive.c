@@ -11,6 +11,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "api/api_internal.h"
 #include "api/auth/secret.h"
 #include "api/http/compress.h"
@@ -166,7 +167,7 @@ static void add_label(struct received *to, const char *name, size_t name_len, co
 
 	if (to->session_label_count == ARRAY_SIZE(to->session_labels) || !name_len || !value_len ||
 	    name_len >= sizeof(label->name) || value_len >= sizeof(label->value) ||
-	    strncmp(name, "__", 2) == 0)
+	    text_begins(name, "__"))
 		return;
 	(void)snprintf(label->name, sizeof(label->name), "%.*s", (int)name_len, name);
 	(void)snprintf(label->value, sizeof(label->value), "%.*s", (int)value_len, value);
@@ -227,8 +228,8 @@ struct parts {
 
 static int locks_of(const char *word)
 {
-	return strncmp(word, "mutex", 5) == 0	? PROFILE_MUTEX
-	       : strncmp(word, "block", 5) == 0 ? PROFILE_BLOCK
+	return text_begins(word, "mutex")	? PROFILE_MUTEX
+	       : text_begins(word, "block") ? PROFILE_BLOCK
 						: -1;
 }
 

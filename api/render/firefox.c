@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "api/http/json_out.h"
 #include "api/render/render.h"
 #include "api/render/threads.h"
@@ -198,7 +199,7 @@ static void write_libs(struct firefox *w)
 	for (uint32_t i = 1; i < p->mapping_count; i++) {
 		const struct profile_mapping *mapping = &p->mappings[i];
 		const char *path = profile_string(p, mapping->path);
-		const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+		const char *name = text_file_name(path);
 		char id[40], hex[65] = "";
 
 		breakpad_id(mapping, id);

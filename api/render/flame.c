@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "api/http/json_out.h"
 #include "api/render/quality_json.h"
 #include "api/render/flame_tree.h"
@@ -141,14 +142,13 @@ static const char *module_text(const struct flame *f, uint32_t function)
 {
 	const struct profile *p = f->p;
 	const char *package = profile_string(p, p->functions[function].package);
-	const char *path = "", *slash;
+	const char *path = "";
 
 	if (*package)
 		return package;
 	if (f->mapping[function])
 		path = profile_string(p, p->mappings[f->mapping[function]].path);
-	slash = strrchr(path, '/');
-	return slash ? slash + 1 : path;
+	return text_file_name(path);
 }
 
 struct function_columns {

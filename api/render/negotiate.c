@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "agent/base/text.h"
+
 /* In order of preference where a range matches several. */
 static const struct {
 	const char *media, *format;
@@ -27,7 +29,7 @@ static int specificity(const char *range, size_t len, const char *media)
 {
 	size_t slash = strcspn(media, "/") + 1;
 
-	if (len == 3 && strncmp(range, "*/*", 3) == 0)
+	if (len == 3 && text_begins(range, "*/*"))
 		return 1;
 	if (len == slash + 1 && range[slash] == '*' && strncasecmp(range, media, slash) == 0)
 		return 2;

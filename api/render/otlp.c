@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/text.h"
 #include "agent/base/u64map.h"
 #include "agent/profile/attribute.h"
 #include "api/http/otlp_fields.h"
@@ -248,8 +249,7 @@ static void write_resource(struct otlp *w, uint32_t index, struct buf *resource)
 	exe = profile_string(p, process->exe);
 	resource_attribute(w, resource, "process.pid", NULL, process->pid);
 	resource_attribute(w, resource, "process.executable.path", exe, 0);
-	resource_attribute(w, resource, "process.executable.name",
-			   strrchr(exe, '/') ? strrchr(exe, '/') + 1 : exe, 0);
+	resource_attribute(w, resource, "process.executable.name", text_file_name(exe), 0);
 }
 
 /* The type's values, the wanted one first; their number. */

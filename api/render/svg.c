@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "api/render/colour.h"
 #include "api/render/page.h"
 #include "api/render/text.h"
@@ -35,7 +36,7 @@ struct svg {
 
 static const char *module_of(const struct svg *s, const struct flame_node *node)
 {
-	const char *path, *slash;
+	const char *path;
 
 	if (node->function == FLAME_PRUNED)
 		return "";
@@ -45,8 +46,7 @@ static const char *module_of(const struct svg *s, const struct flame_node *node)
 	if (!s->mapping[node->function])
 		return "";
 	path = profile_string(s->p, s->p->mappings[s->mapping[node->function]].path);
-	slash = strrchr(path, '/');
-	return slash ? slash + 1 : path;
+	return text_file_name(path);
 }
 
 static void add_box(struct svg *s, uint32_t index, double x, double width)

@@ -12,6 +12,7 @@
 #include "agent/base/buf.h"
 #include "agent/base/io.h"
 #include "agent/base/tar.h"
+#include "agent/base/text.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
 #include "tools/profctl/output_file.h"
@@ -79,9 +80,9 @@ static bool is_ours(const char *name)
 	if (!base || strchr(base + 1, '/') || base[1] == '.' ||
 	    strspn(base + 1, "abcdefghijklmnopqrstuvwxyz0123456789-.") != strlen(base + 1))
 		return false;
-	if (!strncmp(name, "sessions/", 9))
+	if (text_begins(name, "sessions/"))
 		return len > 13 && !strcmp(name + len - 4, ".log");
-	return !strncmp(name, "history/", 8) && len > 11 && !strcmp(name + len - 3, ".db");
+	return text_begins(name, "history/") && len > 11 && !strcmp(name + len - 3, ".db");
 }
 
 static int copy_out(struct restore *r, const struct tar_entry *entry)

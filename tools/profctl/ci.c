@@ -11,6 +11,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/compare.h"
 #include "tools/profctl/output.h"
@@ -87,7 +88,7 @@ static cJSON *find_baseline(const struct arguments *args)
 	cJSON *answer = NULL;
 	char path[512];
 
-	if (strncmp(args->baseline, "bl-", 3) != 0)
+	if (!text_begins(args->baseline, "bl-"))
 		return find_label(args, args->baseline);
 	escaped = client_escape(args->client, args->baseline);
 	(void)snprintf(path, sizeof(path), FAMILY_B "/baselines/%s", escaped ? escaped : "");

@@ -11,6 +11,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 
 #define DEFAULT_URL    "http://127.0.0.1:8088"
 #define DEFAULT_SOCKET "/run/profd/profd.sock"
@@ -241,7 +242,7 @@ static const char *where_listed(const char *path)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-		if (!strncmp(path, places[i].path, strlen(places[i].path)))
+		if (text_begins(path, places[i].path))
 			return places[i].listed;
 	return "";
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/base/buf.h"
+#include "agent/base/text.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/compare.h"
 #include "tools/profctl/output.h"
@@ -158,7 +159,7 @@ static int print_moved(const struct arguments *args, const cJSON *diff)
 /* The type of a session or baseline, for requests that must name it; "" after printing why. */
 static void read_type(const struct arguments *args, const char *id, char *ret, size_t size)
 {
-	bool baseline = !strncmp(id, "bl-", 3);
+	bool baseline = text_begins(id, "bl-");
 	cleanup_free char *escaped = client_escape(args->client, id);
 	cleanup(json) cJSON *answer = NULL;
 	char path[512];

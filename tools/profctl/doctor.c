@@ -12,6 +12,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
 
@@ -107,7 +108,7 @@ static void add_feature(cJSON *checks, char *line)
 	rest += strspn(rest, " ");
 	if (strcmp(found, "yes"))
 		verdict = strstr(rest, "required") ? CHECK_FAILED : CHECK_DEGRADED;
-	if (!strncmp(name, "type:", strlen("type:")))
+	if (text_begins(name, "type:"))
 		(void)snprintf(check, sizeof(check), "type %s", name + strlen("type:"));
 	else
 		(void)snprintf(check, sizeof(check), "%s %s",

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/base/buf.h"
+#include "agent/base/text.h"
 #include "tools/profctl/command.h"
 #include "tools/profctl/output.h"
 #include "tools/profctl/sessions.h"
@@ -63,7 +64,7 @@ static void session_of(const struct arguments *args, char *ret, size_t size)
 	struct arguments typed = *args;
 
 	ret[0] = '\0';
-	if (!strncmp(args->argv[0], "sess-", 5)) {
+	if (text_begins(args->argv[0], "sess-")) {
 		(void)snprintf(ret, size, "%s", args->argv[0]);
 		return;
 	}

@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 
 #include "agent/base/io.h"
+#include "agent/base/text.h"
 #include "agent/collect/alloc/alloc_probes.h"
 #include "agent/collect/proc/proc_maps.h"
 
@@ -26,22 +27,15 @@
 /* ---- choosing ---------------------------------------------------------------------------------
  */
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* The order in which the dynamic linker would find malloc: the program, what was put before the C
  * library, the C library. The linker's own is for itself. */
 static int rank_of(const struct proc *proc, const struct module *module)
 {
-	const char *name = base_name(module->path);
+	const char *name = text_file_name(module->path);
 
 	if (strcmp(module->path, proc->text[PROC_EXE]) == 0)
 		return 3;
-	if (strncmp(name, "ld-linux", 8) == 0 || strncmp(name, "ld-2", 4) == 0)
+	if (text_begins(name, "ld-linux") || text_begins(name, "ld-2"))
 		return 0;
 	return module->alloc_family == ALLOC_FAMILY_GLIBC ||
 			       module->alloc_family == ALLOC_FAMILY_MUSL
@@ -112,10 +106,10 @@ static bool has_malloc(const struct alloc_place *place)
 
 static bool must_be_known(const struct proc *proc, const struct module *module)
 {
-	const char *name = base_name(module->path);
+	const char *name = text_file_name(module->path);
 
-	return strcmp(module->path, proc->text[PROC_EXE]) == 0 || strncmp(name, "libc.", 5) == 0 ||
-	       strncmp(name, "libc-", 5) == 0 || strncmp(name, "ld-musl", 7) == 0 ||
+	return strcmp(module->path, proc->text[PROC_EXE]) == 0 || text_begins(name, "libc.") ||
+	       text_begins(name, "libc-") || text_begins(name, "ld-musl") ||
 	       strstr(name, "malloc");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Opening and loading the BPF object: map sizes, features, and what to do when the kernel refuses.
  */
+#include "agent/base/text.h"
 #include "agent/collect/kernel/bpf_internal.h"
 
 #include <bpf/btf.h>
@@ -322,7 +323,7 @@ static enum feature feature_of_refused(void)
 	const char *name = strstr(complaint, "prog '");
 
 	for (size_t i = 0; name && i < ARRAY_SIZE(optional); i++)
-		if (!strncmp(name + strlen("prog '"), optional[i].program, strlen(optional[i].program)))
+		if (text_begins(name + strlen("prog '"), optional[i].program))
 			return optional[i].feature;
 	return FEATURE_MAX;
 }

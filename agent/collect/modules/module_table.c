@@ -6,6 +6,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
+#include "agent/base/text.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 
@@ -318,14 +319,9 @@ struct module *module_table_least_used(const struct module_table *table)
 	return least;
 }
 
-static bool starts_with(const char *text, const char *start)
-{
-	return strncmp(text, start, strlen(start)) == 0;
-}
-
 bool module_is_jit(const struct module *module)
 {
 	return module->kind == FEED_MODULE_UNREADABLE &&
-	       (starts_with(module->path, "/memfd:") || starts_with(module->path, "/dev/zero") ||
-		starts_with(module->path, "/SYSV"));
+	       (text_begins(module->path, "/memfd:") || text_begins(module->path, "/dev/zero") ||
+		text_begins(module->path, "/SYSV"));
 }

@@ -18,6 +18,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/collect/proc/mounts.h"
 
 #define ID_DIGITS     64u
@@ -57,7 +58,7 @@ int container_names_id(const char *cgroup, char ret[65], long *ret_uid)
 		return false;
 	memcpy(ret, found, ID_DIGITS);
 	ret[ID_DIGITS] = '\0';
-	*ret_uid = strncmp(cgroup, users, strlen(users)) == 0
+	*ret_uid = text_begins(cgroup, users)
 			   ? strtol(cgroup + strlen(users), NULL, 10)
 			   : -1;
 	return true;

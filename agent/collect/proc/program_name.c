@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/base/cleanup.h"
+#include "agent/base/text.h"
 
 #define WORD_MAX 96u /* bytes of one part of a name */
 
@@ -106,13 +107,6 @@ static bool listed(const char *list, const char *word, size_t len)
 	return false;
 }
 
-static const char *base_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 static bool is_name_char(char c)
 {
 	return isalnum((unsigned char)c) || strchr("._+-@", c) != NULL;
@@ -170,7 +164,7 @@ static void folder_of(const char *path, const char *cwd, char ret[WORD_MAX])
 		const char *folder;
 
 		*slash = '\0';
-		folder = base_of(whole);
+		folder = text_file_name(whole);
 		if (*folder && !listed(generic_folders, folder, strlen(folder)) &&
 		    strcmp(folder, "..") != 0) {
 			put(ret, WORD_MAX, folder);
@@ -223,7 +217,7 @@ static void application_option(struct arguments args, char ret[WORD_MAX])
 	while (next(&args, word, sizeof(word))) {
 		const char *value = NULL;
 
-		if (strncmp(word, "--app=", 6) == 0)
+		if (text_begins(word, "--app="))
 			value = word + 6;
 		else if ((!strcmp(word, "-A") || !strcmp(word, "--app")) &&
 			 next(&args, word, sizeof(word)))
@@ -270,7 +264,7 @@ static bool name_package(const char *path, char ret[PROGRAM_NAME_SIZE])
 		at = found += strlen(folder);
 	if (!at)
 		return false;
-	if (strncmp(at, ".bin/", 5) == 0)
+	if (text_begins(at, ".bin/"))
 		at += 5;
 	len = strcspn(at, "/");
 	if (at[0] == '@' && at[len])
@@ -282,7 +276,7 @@ static bool name_package(const char *path, char ret[PROGRAM_NAME_SIZE])
 static void name_script(const char *path, struct arguments rest, const char *cwd,
 			char ret[PROGRAM_NAME_SIZE])
 {
-	const char *base = base_of(path);
+	const char *base = text_file_name(path);
 	size_t stem = strcspn(base, ".");
 	char folder[WORD_MAX];
 
@@ -301,7 +295,7 @@ static void name_script(const char *path, struct arguments rest, const char *cwd
  * "puma 6.4 (tcp://…) [shop]", "[celeryd: …] -active- (-A proj worker)", "npm start". */
 static void name_title(const char *title, const char *cwd, char ret[PROGRAM_NAME_SIZE])
 {
-	bool celery = strncmp(title, "[celeryd", 8) == 0;
+	bool celery = text_begins(title, "[celeryd");
 	char word[WORD_MAX], application[WORD_MAX] = "";
 	const char *open;
 	size_t len;
@@ -323,7 +317,7 @@ static void name_title(const char *title, const char *cwd, char ret[PROGRAM_NAME
 		(void)snprintf(application, sizeof(application), "%.*s",
 			       (int)strcspn(open + 1, "]"), open + 1);
 	if (is_module(application, true) ||
-	    (len && !strncmp(title, "puma", 4) && name_len(application) == strlen(application) &&
+	    (len && text_begins(title, "puma") && name_len(application) == strlen(application) &&
 	     *application))
 		(void)snprintf(ret, PROGRAM_NAME_SIZE, "%.*s %s", (int)WORD_MAX / 4, word,
 			       application);
@@ -332,7 +326,7 @@ static void name_title(const char *title, const char *cwd, char ret[PROGRAM_NAME
 /* A descriptor (of `bash <(…)`, of an installer's pipe) has a number, not a name. */
 static bool is_descriptor(const char *path)
 {
-	return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6);
+	return text_begins(path, "/dev/") || text_begins(path, "/proc/");
 }
 
 static bool name_interpreted(const struct interpreter *how, struct arguments args, const char *cwd,
@@ -378,7 +372,7 @@ static bool name_interpreted(const struct interpreter *how, struct arguments arg
 /* "petclinic" of "/srv/petclinic-3.1.0-SNAPSHOT.jar": a release is the same service. */
 static void name_jar(const char *path, char ret[PROGRAM_NAME_SIZE])
 {
-	const char *base = base_of(path);
+	const char *base = text_file_name(path);
 	size_t len = strlen(base);
 
 	if (len > 4 && !strcmp(base + len - 4, ".jar"))
@@ -455,12 +449,12 @@ static bool name_java(const struct interpreter *how, struct arguments args,
 static void name_native(const struct program *program, const char *first, struct arguments rest,
 			char ret[PROGRAM_NAME_SIZE])
 {
-	const char *exe = base_of(program->exe), *started;
+	const char *exe = text_file_name(program->exe), *started;
 	char word[ARGUMENT_SIZE], path[ARGUMENT_SIZE];
 	size_t len = strlen(program->comm);
 
 	(void)snprintf(path, sizeof(path), "%.*s", (int)strcspn(first, " :"), first);
-	started = base_of(path);
+	started = text_file_name(path);
 	if (*started == '-')
 		started++;
 	if (listed(multi_call, exe, strlen(exe)) && !strcmp(started, exe) &&
@@ -469,7 +463,7 @@ static void name_native(const struct program *program, const char *first, struct
 		return;
 	}
 	if (*started && name_len(started) == strlen(started) && strcmp(started, exe) != 0 &&
-	    (!strncmp(program->exe, "/memfd:", 7) ||
+	    (text_begins(program->exe, "/memfd:") ||
 	     (len > 0 && !strncmp(started, program->comm, len) && (len == 15 || !started[len]))))
 		put(ret, PROGRAM_NAME_SIZE, started);
 }
@@ -485,7 +479,7 @@ static const struct interpreter *interpreter_of(const char *exe)
 void program_name(const struct program *program, char ret[PROGRAM_NAME_SIZE])
 {
 	struct arguments args = { program->args, program->args + program->args_len };
-	const char *exe = base_of(program->exe);
+	const char *exe = text_file_name(program->exe);
 	const struct interpreter *how = interpreter_of(exe);
 	char first[ARGUMENT_SIZE] = "", name[PROGRAM_NAME_SIZE] = "";
 	const char *started;
@@ -493,7 +487,7 @@ void program_name(const struct program *program, char ret[PROGRAM_NAME_SIZE])
 	ret[0] = '\0';
 	if (!*exe || !next(&args, first, sizeof(first)))
 		return;
-	started = base_of(first);
+	started = text_file_name(first);
 	if (fnmatch("php-fpm*", exe, 0) == 0)
 		put(name, sizeof(name), "php-fpm"); /* master and pools, every version */
 	else if (!how)

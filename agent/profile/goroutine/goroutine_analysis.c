@@ -7,17 +7,13 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/base/vec.h"
 #include "agent/profile/attribute.h"
 #include "agent/profile/intern.h"
 
 VEC_DEFINE(stacks, struct goroutine_stack);
 VEC_DEFINE(frames, uint32_t);
-
-static bool starts(const char *text, const char *prefix)
-{
-	return !strncmp(text, prefix, strlen(prefix));
-}
 
 bool goroutine_frame_is_shown(const char *function)
 {
@@ -31,10 +27,10 @@ bool goroutine_frame_is_shown(const char *function)
 			return true;
 	if (!dot)
 		return false;
-	if (!starts(function, "runtime."))
+	if (!text_begins(function, "runtime."))
 		return true;
 	/* Exported functions, and exported methods of exported types: runtime.(*Frames).Next. */
-	if (starts(rest, "(*"))
+	if (text_begins(rest, "(*"))
 		return rest[2] >= 'A' && rest[2] <= 'Z' && dot[1] >= 'A' && dot[1] <= 'Z';
 	return rest[0] >= 'A' && rest[0] <= 'Z';
 }
@@ -53,13 +49,13 @@ bool goroutine_is_blocked(const char *state, const char *wait)
 
 	if (!strcmp(state, "waiting") || !strcmp(state, "leaked")) {
 		for (i = 0; i < ARRAY_SIZE(go); i++)
-			if (starts(wait, go[i]))
+			if (text_begins(wait, go[i]))
 				return true;
 		return false;
 	}
 	if (!strcmp(state, "sleeping") || !strcmp(state, "blocked"))
 		for (i = 0; i < ARRAY_SIZE(thread); i++)
-			if (starts(wait, thread[i]))
+			if (text_begins(wait, thread[i]))
 				return true;
 	return false;
 }
@@ -101,16 +97,16 @@ static bool is_system(const struct work *w, const struct profile_sample *s)
 	for (node = s->node; node; node = p->nodes[node].parent)
 		if (strcmp(function_name(p, p->nodes[node].frame), "runtime.goexit"))
 			outermost = function_name(p, p->nodes[node].frame);
-	if (!starts(outermost, "runtime."))
+	if (!text_begins(outermost, "runtime."))
 		return false;
 	for (i = 0; i < ARRAY_SIZE(users); i++)
 		if (!strcmp(outermost, users[i]))
 			return false;
 	/* The finalizer and cleanup goroutines are the user's while they run his code. */
-	if (starts(outermost, "runtime.runfinq") || starts(outermost, "runtime.runFinalizers"))
-		return starts(wait, "finalizer wait");
-	if (starts(outermost, "runtime.runCleanups"))
-		return starts(wait, "cleanup wait");
+	if (text_begins(outermost, "runtime.runfinq") || text_begins(outermost, "runtime.runFinalizers"))
+		return text_begins(wait, "finalizer wait");
+	if (text_begins(outermost, "runtime.runCleanups"))
+		return text_begins(wait, "cleanup wait");
 	return true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
 
@@ -308,9 +309,9 @@ static bool kind_of(const struct goroutine_analysis *a, const struct facts *f,
 		*ret = DEADLOCK_UNREACHABLE;
 	else if (strstr(wait, "(nil chan)"))
 		*ret = DEADLOCK_NIL_CHANNEL;
-	else if (!strncmp(object, "sync.Mutex ", 11))
+	else if (text_begins(object, "sync.Mutex "))
 		*ret = DEADLOCK_LOCK;
-	else if (!strncmp(object, "channel ", 8))
+	else if (text_begins(object, "channel "))
 		*ret = DEADLOCK_SENDERS;
 	else
 		return false;
@@ -347,7 +348,7 @@ static int suspect_add(struct suspects_vec *suspects, struct u64map *at,
 	suspect = &suspects->data[index];
 	suspect->deadlock.count += f->count;
 	suspect->receives |= kind == DEADLOCK_SENDERS &&
-			     strncmp(profile_string(a->p, f->stack->wait), "chan send", 9) != 0;
+			     !text_begins(profile_string(a->p, f->stack->wait), "chan send");
 	if (f->wait_s > suspect->deadlock.max_wait_s) {
 		suspect->deadlock.max_wait_s = f->wait_s;
 		suspect->deadlock.stack = f->stack;

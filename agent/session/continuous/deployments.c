@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/text.h"
 #include "agent/base/ulid.h"
 #include "agent/session/continuous/continuous.h"
 #include "agent/session/records/hosts.h"
@@ -29,13 +30,6 @@ static uint64_t program_key(const char *service, const char *exe)
 static uint64_t build_hash(const char *build_id)
 {
 	return hash_bytes(build_id, strlen(build_id), 1);
-}
-
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
 }
 
 /* ---- records -----------------------------------------------------------------------------------
@@ -153,7 +147,7 @@ static void note(struct sessions *s, const struct live_process *process, const c
 		return; /* the next process of that build is as good */
 	*pending = (struct deployment_pending){ .info.at_ns = start_ns };
 	(void)snprintf(info->service, sizeof(info->service), "%s", process->identity.name);
-	(void)snprintf(info->exe, sizeof(info->exe), "%.63s", base_name(process->facts.exe));
+	(void)snprintf(info->exe, sizeof(info->exe), "%.63s", text_file_name(process->facts.exe));
 	(void)snprintf(pending->owners, sizeof(pending->owners), "%s", owners);
 	format_build(module, info->build_id);
 	key = program_key(info->service, info->exe);

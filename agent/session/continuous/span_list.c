@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/text.h"
 #include "agent/base/ulid.h"
 #include "agent/base/vec.h"
 #include "agent/profile/quality.h"
@@ -61,7 +62,7 @@ static bool time_of_id(const char *id, uint64_t *ret_ns)
 	static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 	uint64_t ms = 0;
 
-	if (strncmp(id, "sess-", 5) != 0 || !ulid_is_valid(id + 5))
+	if (!text_begins(id, "sess-") || !ulid_is_valid(id + 5))
 		return false;
 	for (int i = 0; i < 10; i++) {
 		const char *at = strchr(digits, id[5 + i]);

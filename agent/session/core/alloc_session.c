@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/session/core/demand.h"
 #include "agent/session/core/services.h"
 #include "agent/session/core/sessions.h"
@@ -99,7 +100,7 @@ int alloc_session_check(struct sessions *s, const struct session_request *reques
 static bool is_pooled(const struct service_facts *facts)
 {
 	static const char *const programs[] = { "postgres", "nginx", "httpd", "apache2" };
-	const char *slash = strrchr(facts->exe, '/'), *name = slash ? slash + 1 : facts->exe;
+	const char *name = text_file_name(facts->exe);
 
 	if (facts->flags & (FEED_PROC_PYTHON | FEED_PROC_NODE | FEED_PROC_JVM))
 		return true;

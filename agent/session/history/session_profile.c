@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/text.h"
 #include "agent/recording/recording.h"
 #include "agent/session/continuous/continuous.h"
 #include "agent/session/core/sessions.h"
@@ -238,7 +239,7 @@ static int profile_of(struct sessions *s, const char *tenant, const char *id, bo
 	struct profile *profile;
 	int rc;
 
-	rc = strncmp(id, "bl-", 3) == 0 ? baseline_session_info(s, tenant, id, &info, err)
+	rc = text_begins(id, "bl-") ? baseline_session_info(s, tenant, id, &info, err)
 					: sessions_get(s, tenant, id, &info, err);
 	if (rc < 0)
 		return rc;

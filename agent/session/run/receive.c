@@ -2,6 +2,7 @@
 /* Received profiles (receive.h) become chunks of a finished session. A received profile is stored
  * as a reading: values by stack and labels, without times of single samples. Its modules have
  * random keys, so that the names a stranger sends are names of that session alone. */
+#include "agent/base/text.h"
 #include "agent/session/receive.h"
 
 #include <errno.h>
@@ -414,8 +415,7 @@ static int add_process(const struct received *from, int64_t value, struct sessio
 
 static void encode_process(const struct received *from, struct buf *out)
 {
-	const char *slash = strrchr(from->exe, '/');
-	const char *comm = from->exe[0] ? slash ? slash + 1 : from->exe : from->service;
+	const char *comm = from->exe[0] ? text_file_name(from->exe) : from->service;
 
 	buf_add_varint(out, 1);
 	chunk_encode_process(out, &(struct chunk_process){ .tgid = from->pid,

@@ -8,6 +8,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/base/text.h"
 #include "agent/session/continuous/continuous.h"
 #include "agent/session/continuous/day_names.h"
 #include "agent/session/continuous/detail.h"
@@ -362,7 +363,7 @@ static bool is_kind(const struct store_record *record, const char *kind)
 
 static bool is_seed(const char *kind)
 {
-	return strncmp(kind, SEED_PREFIX, strlen(SEED_PREFIX)) == 0;
+	return text_begins(kind, SEED_PREFIX);
 }
 
 /* Does @kind hold the record as @record has it? 1 or 0; -ENOENT: it holds none. */

@@ -5,6 +5,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/session/services/service_rules.h"
 
 #define UNIT_SUFFIX	".service"
@@ -155,7 +156,7 @@ bool selector_matches(const struct selector *selector, const struct service_fact
 		return strcmp(identity->unit, selector->name) == 0;
 	case SELECTOR_CONTAINER:
 		return identity->container_id[0] &&
-		       strncmp(identity->container_id, selector->name, strlen(selector->name)) == 0;
+		       text_begins(identity->container_id, selector->name);
 	case SELECTOR_PORT:
 		return listens_on(facts->ports, selector->port);
 	}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "agent/base/parse.h"
+#include "agent/base/text.h"
 #include "agent/wire/feed.h"
 
 #define CONTAINER_HEX	 64u /* digits of a container id in every runtime */
@@ -90,24 +91,14 @@ bool service_name_is_free(const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(taken); i++)
 		if (strcmp(name, taken[i]) == 0)
 			return false;
-	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++)
-		if (strncmp(name, aliases[i], strlen(aliases[i])) == 0)
-			return false;
-	return true;
-}
-
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
+	return !text_begins_any(name, aliases, ARRAY_SIZE(aliases));
 }
 
 /* The executable's base name without the kernel's mark of a replaced file. */
 static void exe_name(const struct service_facts *facts, char out[SERVICE_NAME_SIZE])
 {
 	static const char deleted[] = " (deleted)";
-	const char *base = base_name(facts->exe);
+	const char *base = text_file_name(facts->exe);
 	struct part part;
 
 	if (!*base)
@@ -320,9 +311,8 @@ const char *service_container_lines(const struct service_facts *facts)
 	while (*at) {
 		size_t len = strcspn(at, "\n");
 
-		for (size_t i = 0; i < ARRAY_SIZE(own); i++)
-			if (strncmp(at, own[i], strlen(own[i])) == 0)
-				return at;
+		if (text_begins_any(at, own, ARRAY_SIZE(own)))
+			return at;
 		at += len + (at[len] == '\n');
 	}
 	return at;
@@ -379,7 +369,7 @@ static bool name_from_environment(const struct service_facts *facts, char out[SE
 
 	/* containerd's shim is started with OTEL_SERVICE_NAME of its own, one name per container.
 	 */
-	if (strncmp(base_name(facts->exe), "containerd-shim", strlen("containerd-shim")) == 0)
+	if (text_begins(text_file_name(facts->exe), "containerd-shim"))
 		return false;
 	if (find_variable(facts->environment, "OTEL_SERVICE_NAME", &value)) {
 		copy_text(name, sizeof(name), value.text, value.len);
@@ -418,8 +408,7 @@ static bool cgroup_matches(const char *pattern, const char *cgroup)
 {
 	static const char users[] = "/user.slice";
 
-	if (strncmp(cgroup, users, strlen(users)) == 0 &&
-	    strncmp(pattern, users, strlen(users)) != 0)
+	if (text_begins(cgroup, users) && !text_begins(pattern, users))
 		return false;
 	return glob_matches(pattern, cgroup);
 }
@@ -439,7 +428,7 @@ static bool unit_matches(const char *pattern, const char *unit)
 
 static bool exe_matches(const char *pattern, const char *exe)
 {
-	return *exe && (glob_matches(pattern, exe) || glob_matches(pattern, base_name(exe)));
+	return *exe && (glob_matches(pattern, exe) || glob_matches(pattern, text_file_name(exe)));
 }
 
 static bool port_listed(const char *ports, const char *pattern)
@@ -577,7 +566,7 @@ static void name_from_container(struct service_identity *ret)
 /* The idle thread of a CPU: the kernel's, though it has no flag of a kernel thread. */
 static bool is_idle(const struct service_facts *facts)
 {
-	return facts->tgid == 0 && strncmp(facts->comm, "swapper/", strlen("swapper/")) == 0;
+	return facts->tgid == 0 && text_begins(facts->comm, "swapper/");
 }
 
 void service_identify(const struct service_rule *rules, unsigned rule_count,
