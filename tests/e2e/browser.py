@@ -238,7 +238,8 @@ class Site(Page):
         self.wait(ready, path)
 
     def text(self, selector="main"):
-        return self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''")
+        """What is written there, with plain spaces."""
+        return re.sub("[\u00a0\u202f]", " ", self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''"))
 
     def press(self, label):
         """Clicks the button that a person would read as `label`."""

@@ -193,7 +193,7 @@ def by_whom_and_in_which_state():
         wait_until(lambda: len(off_cpu()) == 3, 60, "time in all three states")
         daemon.stop_profile(session)
         page.visit(f"/p/{session}", GRAPH)
-        check(re.search(r"[\d.]+ % blocked \(sleep .*% on the run queue · [\d.]+ % preempted", page.text().replace("\u00a0", " ")), page.text()[:900])
+        check(re.search(r"[\d.]+ % blocked \(sleep .*% on the run queue · [\d.]+ % preempted", page.text()), page.text()[:900])
         # the program's own function, none of the kernel's scheduler
         said = page.run("document.querySelector('main .lead').textContent").replace("\u00a0", " ")
         own = daemon.get(f"{FAMILY_A}/{session}").json()["ownFunctions"][0]
