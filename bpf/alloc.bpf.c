@@ -517,6 +517,7 @@ int alloc_returns(struct arch_regs *ctx)
 #define HUGE_BYTES	(2ul << 20) /* x86-64 */
 #define FAULT_WRITE	2  /* arch/x86/include/asm/trap_pf.h: X86_PF_WRITE */
 #define CODE_FRAMES_MAX 16 /* of the allocator, from its innermost function on */
+#define EBUSY		16 /* of bpf_find_vma(): the mappings are locked for a change */
 
 static long alloc_vma_found(struct task_struct *task, struct vm_area_struct *vma, uint64_t *begin)
 {
@@ -580,6 +581,20 @@ static __attribute__((noinline)) bool alloc_mapped(struct task_struct *task, uin
 	return alloc_send(&event, task, BPF_RB_NO_WAKEUP);
 }
 
+/* Is @address where a mapping begins? While other threads change the mappings the kernel does not
+ * say. Until it is known which instruction writes headers, what the allocator's file touches then
+ * is taken for a block, and its header decides. */
+static __always_inline bool alloc_begins(struct task_struct *task, const struct alloc_owner *owner,
+					 uint64_t address, uint64_t ip)
+{
+	uint64_t begin = 0;
+	long rc = bpf_find_vma(task, address, alloc_vma_found, &begin, 0);
+
+	if (rc == -EBUSY)
+		return !owner->header_ip && ip >= owner->code_va && ip < owner->code_end_va;
+	return rc == 0 && begin == address;
+}
+
 /* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
  * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
  * says which instruction wrote it: from then on mappings that the kernel joined to those below are
@@ -590,17 +605,14 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint32_t tgid = task->tgid;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	uint64_t begin = 0, ip, stack;
+	uint64_t ip, stack;
 	struct scratch *s;
 
 	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
 		return 0;
 	address &= ~PAGE_MASK;
 	ip = arch_ip((struct arch_regs *)regs);
-	if (ip != owner->header_ip &&
-	    (bpf_find_vma(task, address, alloc_vma_found, &begin, 0) || begin != address))
-		return 0;
-	if (!owner->left)
+	if ((ip != owner->header_ip && !alloc_begins(task, owner, address, ip)) || !owner->left)
 		return 0;
 	owner->left--;
 	s = scratch_enter(&alloc_fault_scratch);
