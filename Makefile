@@ -150,7 +150,7 @@ check-asan: ## unit tests under address and undefined behaviour sanitizers
 # Zero may be added to a null pointer (C2y, N3322), which clang takes for a pointer that leaves its object; those that do
 # the address sanitizer sees.
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -g -std=gnu17 -Wno-gnu -fno-sanitize-recover=all
+FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -gline-tables-only -std=gnu17 -Wno-gnu -fno-sanitize-recover=all
 FUZZ_SAN  = address,undefined -fno-sanitize=pointer-overflow
 FUZZ_OBJ := $(LIB_SRC:%.c=$(O)/fuzz/%.o)
 
@@ -162,7 +162,7 @@ $(O)/fuzz/libprofd.a: $(FUZZ_OBJ)
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 
 $(O)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(O)/fuzz/libprofd.a
-	$(call say,FUZZ-LD,$@)$(FUZZ_CC) -fsanitize=fuzzer,$(FUZZ_SAN) -o $@ $^ $(LDLIBS)
+	$(call say,FUZZ-LD,$@)$(FUZZ_CC) $(TEST_LINKER) -fsanitize=fuzzer,$(FUZZ_SAN) -o $@ $^ $(LDLIBS)
 
 # $(call fuzz_run,OPTIONS): one target over its corpus; what it found new stays in build/.
 fuzz_run = tests/fuzz/seeds $* $(O)/fuzz/corpus/$* && \

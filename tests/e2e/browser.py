@@ -238,7 +238,7 @@ class Site(Page):
         self.wait(ready, path)
 
     def text(self, selector="main"):
-        """What is written there, with plain spaces."""
+        """The text that is written there, with plain spaces."""
         return re.sub("[\u00a0\u202f]", " ", self.run(f"document.querySelector({json.dumps(selector)})?.textContent || ''"))
 
     def press(self, label):
