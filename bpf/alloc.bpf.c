@@ -540,7 +540,7 @@ static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
 
 	if ((pc < walk->code_va || pc >= walk->code_end_va) && !(walk->in_call && !turn))
 		return 1;
-	ended = walk_any_frame(s, false);
+	ended = walk_any_frame(s, false, false);
 	s->stack.frame_count = 0;
 	s->stack.stack_hash = 0;
 	return ended;

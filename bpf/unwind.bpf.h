@@ -259,9 +259,11 @@ static __always_inline enum mapping_found walk_as_generated(struct scratch *s, u
 	return MAPPING_KNOWN;
 }
 
-/* One frame; 1 ends the walk. @scripts is a constant: may it be one of a runtime, or lead to its
- * frames? */
-static __always_inline int walk_any_frame(struct scratch *s, const bool scripts)
+#define WALK_HOTSPOT 2 /* the frame at hand is one for walk_hotspot() */
+
+/* One frame; 1 ends the walk. @scripts and @apart are constants: may it be one of a runtime, or
+ * lead to its frames? Is a frame of HotSpot left to the caller (WALK_HOTSPOT)? */
+static __always_inline int walk_any_frame(struct scratch *s, const bool scripts, const bool apart)
 {
 	uint64_t ip = s->at.ip, low = s->at.sp, pc, probed;
 	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
@@ -289,7 +291,7 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts)
 	s->gap = 0;
 	if (scripts && (found != MAPPING_KNOWN || s->map.mapping.flags & PROF_MAPPING_JIT) &&
 	    script_is_hotspot(s, pc))
-		return walk_hotspot(s);
+		return apart ? WALK_HOTSPOT : walk_hotspot(s);
 	if (scripts && (found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s))
 		found = walk_as_generated(s, ip);
 	if (found != MAPPING_KNOWN) {
@@ -390,12 +392,12 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 	s->at.third_is = UNWIND_THIRD_UNKNOWN;
 }
 
-static __always_inline int walk_frames(struct scratch *s)
+static __always_inline int walk_frames(struct scratch *s, const bool apart)
 {
 	if (s->script.walk.on)
 		return walk_script_frame(s);
 	walk_fp_frames(s);
-	return walk_any_frame(s, true);
+	return walk_any_frame(s, true, apart);
 }
 
 /* The context of a callback must lie on the stack. */
@@ -405,7 +407,7 @@ struct walk_context {
 
 static long walk_turn(uint32_t turn, void *context)
 {
-	return walk_frames(((struct walk_context *)context)->scratch);
+	return walk_frames(((struct walk_context *)context)->scratch, false);
 }
 
 static __always_inline void walk_whole(struct scratch *s)
@@ -425,8 +427,20 @@ static __always_inline void walk_none(struct scratch *s)
 	s->late.wanted = 0;
 }
 
+/* Lists the mappings with code of a process that is not published yet. */
+static __always_inline int walk_list_code(struct scratch *s, bool with_loop)
+{
+	if (s->code_is_listed || !have_vma_walk)
+		return 0;
+	/* A whole list leaves nothing to ask for; after an exec the published ones are of the image
+	 * that is gone. */
+	s->code_is_listed = young_read(s, with_loop);
+	s->mappings_are_published = !s->code_is_listed;
+	return 0;
+}
+
 /* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named
- * in this program? */
+ * in this program? Without it the walk itself lists the code (WALK_COMPAT). */
 static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 				       const struct prof_target *target, bool with_loop)
 {
@@ -446,18 +460,16 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
 	s->mappings_are_published = 1;
-	if (!s->code_is_listed && have_vma_walk) {
-		/* A whole list leaves nothing to ask for; after an exec the published ones are of the
-		 * image that is gone. */
-		s->code_is_listed = young_read(s, with_loop);
-		s->mappings_are_published = !s->code_is_listed;
-	}
+	if (with_loop)
+		walk_list_code(s, true);
 }
 
 /* Defines the turn of a walk without bpf_loop(), and the walk. Global functions are verified once,
  * however often they are called, and what follows the walk is verified once, not for each turn that
- * may end it (5.10). They take numbers only, so the turn looks the scratch up again. */
-#define WALK_COMPAT_AT(name, map, of)                                                              \
+ * may end it (5.10). They take numbers only, so the turn looks the scratch up again. Functions that
+ * call each other share 512 bytes of stack, so a frame of HotSpot is walked by the walk, not by the
+ * turn. */
+#define WALK_COMPAT_PART(name, map, of, walked)                                                    \
 	__attribute__((noinline)) int name(uint32_t at)                                            \
 	{                                                                                          \
 		struct scratch *s;                                                                 \
@@ -466,16 +478,27 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 		asm volatile("" : "+r"(at));                                                       \
 		at = of;                                                                           \
 		s = bpf_map_lookup_elem(&(map), &at);                                              \
-		return s ? walk_frames(s) : 1;                                                     \
-	}                                                                                          \
+		return s ? walked : 1;                                                             \
+	}
+
+#define WALK_COMPAT_AT(name, map, of)                                                              \
+	WALK_COMPAT_PART(name, map, of, walk_frames(s, true))                                      \
+	WALK_COMPAT_PART(name##_hotspot, map, of, walk_hotspot(s))                                 \
+	WALK_COMPAT_PART(name##_young, map, of, walk_list_code(s, false))                          \
                                                                                                    \
 	__attribute__((noinline)) int name##s(uint32_t turns)                                      \
 	{                                                                                          \
 		uint32_t i;                                                                        \
                                                                                                    \
-		for (i = 0; i < WALK_COMPAT_FRAMES + 1 && i < turns; i++)                          \
-			if (name(i))                                                               \
+		name##_young(turns);                                                               \
+		for (i = 0; i < WALK_COMPAT_FRAMES + 1 && i < turns; i++) {                        \
+			int ended = name(i);                                                       \
+                                                                                                   \
+			if (ended == WALK_HOTSPOT)                                                 \
+				ended = name##_hotspot(i);                                         \
+			if (ended)                                                                 \
 				break;                                                             \
+		}                                                                                  \
 		return i;                                                                          \
 	}
 

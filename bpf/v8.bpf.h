@@ -45,7 +45,7 @@ UNWIND_INLINE uint64_t v8_shared_word(const struct v8_walk *w, uint32_t offset)
 #define V8_NO_TYPE 0xffffu
 
 /* The instance type in the map @map, V8_NO_TYPE if it cannot be read. */
-static __attribute__((noinline, unused)) uint32_t v8_map_type(const struct v8_walk *w, uint64_t map)
+UNWIND_INLINE uint32_t v8_map_type(const struct v8_walk *w, uint64_t map)
 {
 	uint16_t type;
 
