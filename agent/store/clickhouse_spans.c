@@ -224,10 +224,11 @@ static void find_hosts(struct clickhouse *ch, const struct day_version *wanted, 
 		       struct hosts *ret)
 {
 	const struct versions *versions = &ch->versions[1];
-	const struct day_version *day, *end = versions->list + versions->count;
+	const struct day_version *day, *end;
 
 	*ret = (struct hosts){ .ch = ch, .days = { *wanted }, .count = 1, .span_ns = span_ns };
 	(void)pthread_mutex_lock(&ch->spans_lock);
+	end = versions->list + versions->count;
 	day = wanted->day.host[0] ? version_of(versions, &wanted->day) : NULL;
 	for (unsigned i = 1; day && ++day < end && i < HOSTS_MAX; i++) {
 		const struct history_spans *kept;

@@ -58,9 +58,7 @@ int container_names_id(const char *cgroup, char ret[65], long *ret_uid)
 		return false;
 	memcpy(ret, found, ID_DIGITS);
 	ret[ID_DIGITS] = '\0';
-	*ret_uid = text_begins(cgroup, users)
-			   ? strtol(cgroup + strlen(users), NULL, 10)
-			   : -1;
+	*ret_uid = text_begins(cgroup, users) ? strtol(cgroup + strlen(users), NULL, 10) : -1;
 	return true;
 }
 
