@@ -143,7 +143,7 @@ def shown_to_people(daemon, session, last):
     with Site(daemon) as page:
         page.visit(f"/g/{session}", "document.querySelector('[aria-label=\"New since then\"]')")
         check(re.match(r"[\d,]+ goroutines or threads in [\d,]+ stacks, [\d,]+ wait in ", page.text(".lead")), page.text(".lead"))
-        check(re.search(r"\+\d+\.\d\u00a0% since sess-", page.text()), page.text()[:600])
+        check(re.search(r"\+\d+\.\d % since sess-", page.text()), page.text()[:600])
         for label, words in (("States", ("waiting", "%")), ("Waiting for", ("chan receive", "select", "sync.Mutex.Lock")),
                              ("May be stuck for good", ("nil channel", "main.park")), ("New since then", ("137", "main.leak", "created by main."))):
             said = page.text(f"[aria-label='{label}']")
