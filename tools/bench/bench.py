@@ -27,6 +27,7 @@ import intervals_bench
 import leaks_bench
 import names_bench
 import rivals_bench
+import scripts_bench
 import stacks_bench
 import verdict_bench
 import viewers_bench
@@ -304,6 +305,17 @@ def otel_mixed(seconds):
         rivals_bench.otel_mixed(row, folders["otel"], seconds)
 
 
+def scripts(seconds):
+    """Programs of Python, Java and Node, cost and truth beside the OpenTelemetry eBPF profiler (--otel-dir)."""
+    if rival("otel"):
+        scripts_bench.beside_otel(row, folders["otel"], seconds)
+
+
+def python(seconds):
+    """A sample of Python beside one of native code, and one Python program beside py-spy."""
+    scripts_bench.python(row, seconds)
+
+
 def libbpf(seconds):
     """profile of libbpf-tools beside us, 64 frames with frame pointers, and memleak (--bcc-dir)."""
     if rival("bcc"):
@@ -429,7 +441,7 @@ def viewers(_):
     viewers_bench.run(row, absolute)
 
 
-BENCHES = [names, goroutines, allocations, coverage, intervals, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, fleet, viewers, lives]
+BENCHES = [names, goroutines, allocations, coverage, intervals, leaks, slow_leaks, busy, busy_fp, idle, switches, waits, calls, memory, memory_after, services, loss, startup, restart, otel, otel_mixed, scripts, python, libbpf, sampled, unseen, storm, throughput, high_rate, ready, complete, tables, history, verdicts, api, fleet, viewers, lives]
 
 
 def main():

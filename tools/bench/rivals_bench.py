@@ -82,9 +82,9 @@ class Cost:
 
 
 @contextlib.contextmanager
-def otel(program, sink, rate):
-    """The profiler once it samples; its pids."""
-    receiver = subprocess.Popen([sink], stdout=subprocess.PIPE, text=True)
+def otel(program, sink, rate, *folder):
+    """The profiler once it samples; its pids. Its requests are kept in @folder."""
+    receiver = subprocess.Popen([sink, *folder], stdout=subprocess.PIPE, text=True)
     port = receiver.stdout.readline().strip()
     # it looks up its tracepoints in tracefs, which not every host has mounted
     tracefs = 'mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"'
