@@ -327,18 +327,26 @@ int session_log_read(int dirfd, const char *name, store_chunk_fn *visit, void *c
 	return rc;
 }
 
+/* Opens what was committed of a log, up to @ret_end. -ENOENT: nothing was. */
+static int open_committed(int dirfd, const char *name, int *ret_fd, uint64_t *ret_end,
+			  struct commit *ret)
+{
+	uint64_t size;
+	int rc = open_log(dirfd, name, O_RDONLY, ret_fd, &size);
+
+	if (rc == 0)
+		rc = committed_end(*ret_fd, size, ret_end, ret);
+	return rc == 0 && *ret_end <= FILE_HEAD_BYTES ? -ENOENT : rc;
+}
+
 int session_log_position(int dirfd, const char *name, uint64_t *ret_identity,
 			 uint64_t *ret_position)
 {
 	struct commit last;
 	cleanup_close int fd = -1;
-	uint64_t size, end;
-	int rc = open_log(dirfd, name, O_RDONLY, &fd, &size);
+	uint64_t end;
+	int rc = open_committed(dirfd, name, &fd, &end, &last);
 
-	if (rc == 0)
-		rc = committed_end(fd, size, &end, &last);
-	if (rc == 0 && end <= FILE_HEAD_BYTES)
-		rc = -ENOENT;
 	if (rc < 0)
 		return rc;
 	*ret_identity = last.identity;
@@ -371,13 +379,9 @@ int session_log_copy(int dirfd, const char *from, const char *to, uint64_t *ret_
 	char temporary[STORE_ID_SIZE + 16];
 	struct commit last;
 	cleanup_close int in = -1, out = -1;
-	uint64_t size, end;
-	int rc = open_log(dirfd, from, O_RDONLY, &in, &size);
+	uint64_t end;
+	int rc = open_committed(dirfd, from, &in, &end, &last);
 
-	if (rc == 0)
-		rc = committed_end(in, size, &end, &last);
-	if (rc == 0 && end <= FILE_HEAD_BYTES)
-		rc = -ENOENT;
 	if (rc < 0)
 		return rc;
 	(void)snprintf(temporary, sizeof(temporary), "%s.tmp", to);

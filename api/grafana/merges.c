@@ -41,6 +41,8 @@ struct graph {
 	uint32_t depth_max;
 	struct bar *bars; /* preorder, owned */
 	uint32_t count;
+	uint32_t *numbers; /* of the names, by function; 0: not yet. Owned */
+	uint32_t names;
 };
 
 static int64_t not_negative(int64_t value)
@@ -140,21 +142,33 @@ static void write_sums(const struct graph *g, struct buf *out)
 /* Names 0 and 1 are those of bars without a function. */
 enum { NAME_TOTAL, NAME_OTHER, NAME_FIRST };
 
-static void write_fixed_names(struct buf *out)
+/* Makes room for @count bars, and numbers of as many functions, and writes the fixed names. */
+static int begin_graph(struct graph *g, unsigned sides, uint32_t depth_max, uint32_t count,
+		       uint32_t functions, struct buf *out)
 {
+	*g = (struct graph){ .sides = sides, .depth_max = depth_max, .count = count,
+			     .names = NAME_FIRST };
+	g->bars = calloc(count, sizeof(*g->bars));
+	g->numbers = calloc((size_t)functions + 1, sizeof(*g->numbers));
 	proto_text(out, 1, "total");
 	proto_text(out, 1, "other");
+	return g->bars && g->numbers ? 0 : -ENOMEM;
+}
+
+static void graph_deinit(struct graph *g)
+{
+	free(g->bars);
+	free(g->numbers);
 }
 
 /* Numbers the functions in the order in which the bars name them. */
-static uint32_t number_name(uint32_t *numbers, uint32_t function, uint32_t *count, const char *text,
-			    struct buf *out)
+static uint32_t number_name(struct graph *g, uint32_t function, const char *text, struct buf *out)
 {
-	if (!numbers[function]) {
-		numbers[function] = (*count)++;
+	if (!g->numbers[function]) {
+		g->numbers[function] = g->names++;
 		proto_text(out, 1, text);
 	}
-	return numbers[function];
+	return g->numbers[function];
 }
 
 /* ---- one profile ----------------------------------------------------------------------------- */
@@ -162,14 +176,10 @@ static uint32_t number_name(uint32_t *numbers, uint32_t function, uint32_t *coun
 static int graph_of_tree(const struct profile *p, const struct flame_tree *tree, struct graph *g,
 			 struct buf *out)
 {
-	cleanup_free uint32_t *numbers = calloc((size_t)p->function_count + 1, sizeof(*numbers));
-	uint32_t names = NAME_FIRST;
+	int rc = begin_graph(g, 1, tree->depth_max, tree->count, p->function_count, out);
 
-	*g = (struct graph){ .sides = 1, .depth_max = tree->depth_max, .count = tree->count };
-	g->bars = calloc(tree->count, sizeof(*g->bars));
-	if (!numbers || !g->bars)
-		return -ENOMEM;
-	write_fixed_names(out);
+	if (rc < 0)
+		return rc;
 	for (uint32_t i = 0; i < tree->count; i++) {
 		const struct flame_node *node = &tree->nodes[i];
 		struct bar *bar = &g->bars[i];
@@ -180,7 +190,7 @@ static int graph_of_tree(const struct profile *p, const struct flame_tree *tree,
 		bar->name =
 			node->function == FLAME_PRUNED
 				? (node->pruned ? NAME_OTHER : NAME_TOTAL)
-				: number_name(numbers, node->function, &names,
+				: number_name(g, node->function,
 					      profile_string(p, p->functions[node->function].name),
 					      out);
 	}
@@ -200,7 +210,7 @@ static int write_graph(const struct profile *p, unsigned value, uint32_t max_nod
 		rc = write_levels(&g, out);
 	if (rc == 0)
 		write_sums(&g, out);
-	free(g.bars);
+	graph_deinit(&g);
 	return rc;
 }
 
@@ -261,14 +271,10 @@ int answer_merge_profile(struct http_call *call, const struct querier_request *r
 
 static int graph_of_diff(const struct flame_diff *diff, struct graph *g, struct buf *out)
 {
-	cleanup_free uint32_t *numbers = calloc((size_t)diff->function_count + 1, sizeof(*numbers));
-	uint32_t names = NAME_FIRST;
+	int rc = begin_graph(g, SIDES_MAX, diff->depth_max, diff->node_count, diff->function_count, out);
 
-	*g = (struct graph){ .sides = 2, .depth_max = diff->depth_max, .count = diff->node_count };
-	g->bars = calloc(diff->node_count, sizeof(*g->bars));
-	if (!numbers || !g->bars)
-		return -ENOMEM;
-	write_fixed_names(out);
+	if (rc < 0)
+		return rc;
 	for (uint32_t i = 0; i < diff->node_count; i++) {
 		const struct flame_diff_node *node = &diff->nodes[i];
 		struct bar *bar = &g->bars[i];
@@ -281,8 +287,7 @@ static int graph_of_diff(const struct flame_diff *diff, struct graph *g, struct 
 		bar->name = !i ? NAME_TOTAL
 			    : node->function == FLAME_DIFF_PRUNED
 				    ? NAME_OTHER
-				    : number_name(numbers, node->function, &names,
-						  diff->functions[node->function].name, out);
+				    : number_name(g, node->function, diff->functions[node->function].name, out);
 	}
 	return 0;
 }
@@ -300,7 +305,7 @@ static int write_diff(const struct profile *left, const struct profile *right, u
 		rc = write_levels(&g, out);
 	if (rc == 0)
 		write_sums(&g, out);
-	free(g.bars);
+	graph_deinit(&g);
 	return rc;
 }
 

@@ -229,6 +229,11 @@ static void write_libs(struct firefox *w)
 		json_out_close(json, ']');                                                         \
 	} while (0)
 
+/* A column in which entries may be absent. */
+#define COLUMN_IF(json, name, count, present, value)                                               \
+	COLUMN(json, name, count,                                                                  \
+	       (present) ? json_out_uint(json, NULL, value) : json_out_null(json, NULL))
+
 static void empty_column(struct json_out *json, const char *name)
 {
 	json_out_open(json, name, '[');
@@ -243,14 +248,7 @@ static void write_stacks(struct firefox *w)
 
 	json_out_open(json, "stackTable", '{');
 	COLUMN(json, "frame", count, json_out_uint(json, NULL, p->nodes[i + 1].frame));
-	json_out_open(json, "prefix", '[');
-	for (uint32_t i = 0; i < count; i++) {
-		if (p->nodes[i + 1].parent)
-			json_out_uint(json, NULL, p->nodes[i + 1].parent - 1);
-		else
-			json_out_null(json, NULL);
-	}
-	json_out_close(json, ']');
+	COLUMN_IF(json, "prefix", count, p->nodes[i + 1].parent, p->nodes[i + 1].parent - 1);
 	json_out_uint(json, "length", count);
 	json_out_close(json, '}');
 }
@@ -272,14 +270,7 @@ static void write_frames(struct firefox *w)
 	COLUMN(json, "func", count, json_out_uint(json, NULL, p->frames[i].function));
 	COLUMN(json, "nativeSymbol", count, json_out_null(json, NULL));
 	COLUMN(json, "innerWindowID", count, json_out_uint(json, NULL, 0));
-	json_out_open(json, "line", '[');
-	for (uint32_t i = 0; i < count; i++) {
-		if (p->frames[i].line)
-			json_out_uint(json, NULL, p->frames[i].line);
-		else
-			json_out_null(json, NULL);
-	}
-	json_out_close(json, ']');
+	COLUMN_IF(json, "line", count, p->frames[i].line, p->frames[i].line);
 	COLUMN(json, "column", count, json_out_null(json, NULL));
 	json_out_uint(json, "length", count);
 	json_out_close(json, '}');
@@ -297,22 +288,9 @@ static void write_functions(struct firefox *w)
 	COLUMN(json, "relevantForJS", count, json_out_bool(json, NULL, false));
 	COLUMN(json, "resource", count,
 	       json_out_int(json, NULL, (int64_t)w->resource_of[i] - 1));
-	json_out_open(json, "source", '[');
-	for (uint32_t i = 0; i < count; i++) {
-		if (p->functions[i].file)
-			json_out_uint(json, NULL, w->source_of[p->functions[i].file] - 1);
-		else
-			json_out_null(json, NULL);
-	}
-	json_out_close(json, ']');
-	json_out_open(json, "lineNumber", '[');
-	for (uint32_t i = 0; i < count; i++) {
-		if (p->functions[i].line)
-			json_out_uint(json, NULL, p->functions[i].line);
-		else
-			json_out_null(json, NULL);
-	}
-	json_out_close(json, ']');
+	COLUMN_IF(json, "source", count, p->functions[i].file,
+		  w->source_of[p->functions[i].file] - 1);
+	COLUMN_IF(json, "lineNumber", count, p->functions[i].line, p->functions[i].line);
 	COLUMN(json, "columnNumber", count, json_out_null(json, NULL));
 	json_out_uint(json, "length", count);
 	json_out_close(json, '}');

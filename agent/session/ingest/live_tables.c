@@ -218,6 +218,21 @@ static char *copy_strings(const struct feed_string strings[PROC_STRINGS], const 
 	return text;
 }
 
+/* @texts: as copy_strings() left them. */
+static struct service_facts facts_of(const char *const texts[PROC_STRINGS + 1])
+{
+	return (struct service_facts){
+		.comm = texts[0],
+		.exe = texts[1],
+		.cmdline = texts[2],
+		.cgroup = texts[3],
+		.environment = texts[4],
+		.ports = texts[5],
+		.program = texts[6],
+		.user = texts[7],
+	};
+}
+
 static int keep_families(struct live_process *process, const uint64_t *families, uint32_t count)
 {
 	uint64_t *copy = count ? malloc(count * sizeof(*copy)) : NULL;
@@ -302,19 +317,10 @@ int live_tables_add_process(struct live_tables *tables, const struct clock_tripl
 	process->exec_generation = record.exec_generation;
 	process->match_generation = process->plan_generation =
 		0; /* decided on what was known of it before */
-	process->facts = (struct service_facts){
-		.tgid = record.tgid,
-		.start_boottime_ns = record.start_boottime_ns,
-		.flags = record.flags,
-		.comm = texts[0],
-		.exe = texts[1],
-		.cmdline = texts[2],
-		.cgroup = texts[3],
-		.environment = texts[4],
-		.ports = texts[5],
-		.program = texts[6],
-		.user = texts[7],
-	};
+	process->facts = facts_of(texts);
+	process->facts.tgid = record.tgid;
+	process->facts.start_boottime_ns = record.start_boottime_ns;
+	process->facts.flags = record.flags;
 	service_identify(tables->rules, tables->rule_count, &process->facts, &process->identity);
 	retire_older(tables, process, record.seen_monotonic_ns);
 	*ret = process;
@@ -336,14 +342,7 @@ int live_tables_add_nameless(struct live_tables *tables, uint32_t proc, const ch
 	}
 	process->text = text;
 	process->exited_ns = 1; /* it is not listed, and leaves at the next occasion */
-	process->facts = (struct service_facts){ .comm = texts[0],
-						 .exe = texts[1],
-						 .cmdline = texts[2],
-						 .cgroup = texts[3],
-						 .environment = texts[4],
-						 .ports = texts[5],
-						 .program = texts[6],
-						 .user = texts[7] };
+	process->facts = facts_of(texts);
 	service_identify(tables->rules, tables->rule_count, &process->facts, &process->identity);
 	*ret = process;
 	return 0;
