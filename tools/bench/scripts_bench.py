@@ -216,7 +216,7 @@ WORK = "import sys, time\ndef burn(n):\n    total = 0\n    for i in range(n):\n 
 
 
 def rounds_a_second(out, seconds):
-    """Of a program that prints how many it has done."""
+    """The rounds of work that a program does; it prints how many it has done."""
     def latest():
         os.set_blocking(out.fileno(), False)
         with contextlib.suppress(BlockingIOError, TypeError):
