@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "agent/collect/control.h"
 #include "agent/collect/follow.h"
 #include "agent/collect/samples.h"
 
@@ -29,6 +30,14 @@ static void feed_alloc_record(void *ctx, const struct feed_alloc *record, const 
 		c->own_outcomes[OUTCOME_feed_full]++;
 }
 
+static void tell_loading(void *ctx, bool on)
+{
+	struct collector *c = ctx;
+
+	c->loading = on;
+	control_send_status(c);
+}
+
 int allocations_open(struct collector *c)
 {
 	const struct alloc_host host = { .bpf = c->bpf,
@@ -40,7 +49,8 @@ int allocations_open(struct collector *c)
 					 .engage = engage,
 					 .ask_files = ask_files,
 					 .sample = feed_allocation,
-					 .record = feed_alloc_record };
+					 .record = feed_alloc_record,
+					 .loading = tell_loading };
 
 	c->alloc = alloc_create(&host);
 	return c->alloc ? 0 : -ENOMEM;

@@ -117,7 +117,7 @@ struct collector {
 	uint64_t mmap_wakeup_ns;    /* the last one */
 	uint64_t demanded_ns;	    /* when the first session of those that run was asked for */
 	uint64_t hold_until_ns;	    /* sampling waits for unwind tables till then; 0 = it does not */
-	bool loading;		    /* programs are being loaded for a first session of waits */
+	bool loading;		    /* programs are being loaded for a first session of waits or allocations */
 	bool starting;		    /* the first scan of /proc is under way */
 	bool listed;		    /* the server has been told of every process */
 	bool stopping;

@@ -543,13 +543,11 @@ struct alloc_watch *alloc_create(const struct alloc_host *host)
 	return watch;
 }
 
-/* Loads the programs; called when somebody first asks for allocations. */
-static void open_watch(struct alloc_watch *watch)
+static void load_probes(struct alloc_watch *watch)
 {
 	struct err err = { 0 };
 	double hit_ns = HIT_NS_DEFAULT, returned_ns = RETURNED_NS_DEFAULT;
 
-	watch->is_open = true;
 	if (alloc_probes_create(watch->host.bpf, &watch->probes, &err) < 0) {
 		(void)snprintf(watch->failure, sizeof(watch->failure), "%.199s", err.text);
 		log_warn("%s", err.text);
@@ -561,6 +559,16 @@ static void open_watch(struct alloc_watch *watch)
 		(struct alloc_costs){ .hit = hit_ns, .returned = returned_ns };
 	log_info("allocation probes cost %.0f ns a hit here, %.0f with the return", hit_ns,
 		 hit_ns + returned_ns);
+}
+
+/* Loads the programs; called when somebody first asks for allocations. The verifier may take longer
+ * than sessions wait for an answer of the collector. */
+static void open_watch(struct alloc_watch *watch)
+{
+	watch->is_open = true;
+	watch->host.loading(watch->host.ctx, true);
+	load_probes(watch);
+	watch->host.loading(watch->host.ctx, false);
 }
 
 /* Why what stays in use of a process is not followed, "" = it is. Addresses come from return

@@ -43,6 +43,9 @@ struct alloc_host {
 	void (*sample)(void *ctx, const struct prof_sample_event *event);
 	/* Writes a record about a period, a process or a sweep into the feed. */
 	void (*record)(void *ctx, const struct feed_alloc *record, const char *reason);
+	/* Tells the server that programs are being loaded, @on, and that they no longer are. The call that
+	 * loads them blocks meanwhile. */
+	void (*loading)(void *ctx, bool on);
 };
 
 /* Copies @host. The caller owns the result: alloc_destroy(). NULL = out of memory. The BPF programs
