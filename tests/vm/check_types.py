@@ -5,20 +5,29 @@ panics fails. So does a type that the README promises for the kernel and that is
 `profctl doctor` says something else of than the README."""
 
 import collections
+import datetime
+import itertools
 import json
 import math
+import os
 import re
 import sys
 
 import support
 from support import FAILED, LOADED, TYPES
 
+sys.path.insert(0, os.path.join(support.ROOT, "tests/e2e"))
+from test_goroutines import difference, parse_dump, stacks_of  # noqa: E402
+
 # A kernel says this when something is wrong with it, whoever is the cause.
 COMPLAINTS = re.compile(r"^(?:\[[ .\d]+\] ?)?(.*(?:WARNING: |BUG: |Kernel panic|rcu.*stall|scheduling while atomic|lockdep|"
                         r"possible recursive locking|INFO: task .* blocked|general protection|Oops|soft lockup).*)$", re.M)
 # The emulated machine says this without profd as well.
 HARMLESS = re.compile(r"Spectre|MDS CPU bug|MMIO Stale|Retbleed|SMT|mitigations|L1TF|TAA|clocksource|TSC|hung_task", re.I)
+KINDS = {"wait_lock": "futex", "wait_condition": "futex", "wait_rwlock": "futex", "wait_semaphore": "futex", "wait_pipe": "pipe",
+         "wait_epoll": "epoll", "wait_sleep": "sleep", "wait_socket": "socket"}
 BLOCKING = ("wait_lock", "wait_condition", "wait_pipe", "wait_epoll", "wait_rwlock", "wait_semaphore")
+THREADS = {"main", "run", "own", "rewrite", "feed", "stay"}  # the first functions of off_waits' threads
 ALL_WAITS = (*BLOCKING, "wait_sleep", "wait_socket")
 FAULT_PERIOD = 64
 
@@ -68,19 +77,41 @@ def completed(console, name):
 def bounds(console, program, column):
     """{function: (at least, at most)} of what @program counted in a session: between the inner and the outer moments."""
     moments = [console.json(f"counted {program} {i}") for i in range(4)]
-
-    def value(moment, function):
-        found = moments[moment][function]
-        return found[column] if isinstance(found, list) else found
-
-    return {f: (value(2, f) - value(1, f), value(3, f) - value(0, f)) for f in moments[0]}
+    return {f: (moments[2][f][column] - moments[1][f][column], moments[3][f][column] - moments[0][f][column]) for f in moments[0]}
 
 
-def waits(console, kind, functions, percent):
-    """The largest deviation of the time off the CPU in functions with known waits, beyond what the moments leave open."""
-    completed(console, kind)
+class Wait:
+    """Counters of one function of off_waits in a session, in ns, each as (at least, at most): between those just inside of
+    the session's ends and those just outside. Some of the time that its thread waits for CPUs is outside of the function."""
+
+    def __init__(self, inner, outer):
+        columns = zip(("off", "calls", "off_least", "ran", "queued"), *inner, *outer)
+        least, most = {}, {}
+        for name, least_first, least_last, most_first, most_last in columns:
+            least[name], most[name] = least_last - least_first, most_last - most_first
+        self.off = least["off_least"], most["off"]
+        # it also runs outside of the function: it reads clocks
+        self.elapsed = least["off_least"], most["off"] + most["ran"]
+        self.blocked = least["off_least"] - most["queued"], most["off"]
+        self.queued_most = most["queued"]
+
+
+def waits_due(console, session):
+    """{function: Wait}. A wait that goes on at an end of the session has a quarter of a second to be counted."""
+    started, ended = (datetime.datetime.fromisoformat(session[name].replace("Z", "+00:00")).timestamp()
+                      for name in ("startedAt", "completedAt"))
+    moments = [json.loads(line) for line in console.sections["counted waits"].splitlines() if line.startswith("{")]
+    inside = [m for m in moments if started <= m["time"] / 1e9 <= ended]
+    before = [m for m in moments if m["time"] / 1e9 <= started]
+    behind = [m for m in moments if m["time"] / 1e9 >= ended + 0.25]
+    assert len(inside) >= 2 and before and behind, f"{len(before)}, {len(inside)}, {len(behind)} moments"
+    return {f: Wait((inside[0][f], inside[-1][f]), (before[-1][f], behind[0][f])) for f in ALL_WAITS}
+
+
+def waits(console, kind, functions, part, percent):
+    """The largest deviation of the time in functions with known waits, beyond what the moments leave open; @part of Wait."""
+    due = {f: getattr(wait, part) for f, wait in waits_due(console, completed(console, kind)).items()}
     stacks = console.folded(f"stacks {kind}")
-    due = bounds(console, "waits", 0)
     worst = max(outside(of(stacks, f), *due[f]) for f in functions)
     assert worst <= percent / 100, "; ".join(f"{f}: {of(stacks, f) / 1e6:.0f} ms, {due[f][0] / 1e6:.0f} to {due[f][1] / 1e6:.0f} are due"
                                              for f in functions)
@@ -88,14 +119,17 @@ def waits(console, kind, functions, percent):
 
 
 def offcpu(console):
-    kinds = console.folded("stacks offcpu wait")
-    for function, kind in (("wait_lock", "futex"), ("wait_sleep", "sleep"), ("wait_pipe", "pipe"), ("wait_epoll", "epoll")):
-        right, all_of_it = of(kinds, function, kind), of(kinds, function)
-        assert right >= 0.9 * all_of_it > 0, f"{function}: {right} of {all_of_it} ns wait for {kind}"
-    stacks = console.folded("stacks offcpu")
-    whole = sum(v for s, v in stacks if {"main", "start_thread", "clone3", "__clone3"} & set(s))
-    assert whole >= 0.97 * sum(v for _, v in stacks), f"{whole} of {sum(v for _, v in stacks)} ns have whole stacks"
-    return waits(console, "offcpu", ALL_WAITS, 3)
+    kinds, due = console.folded("stacks offcpu wait"), waits_due(console, completed(console, "offcpu"))
+    for function, kind in KINDS.items():
+        other = of(kinds, function) - of(kinds, function, kind)
+        # what is no wait of this kind is a wait for a CPU
+        assert other <= due[function].queued_most + 0.03 * of(kinds, function), (
+            f"{function}: {other} of {of(kinds, function)} ns are no wait for {kind}, {due[function].queued_most} ns at most are waits for CPUs")
+    # a thread that waits all the time has no samples
+    stacks = [(s, v) for s, v in console.folded("stacks offcpu") if s[0] != "[blocked, not sampled]"]
+    whole, total = sum(v for s, v in stacks if THREADS & set(s)), sum(v for _, v in stacks)
+    assert whole >= 0.99 * total > 0, f"{whole} of {total} ns have whole stacks"
+    return waits(console, "offcpu", ALL_WAITS, "off", 3)
 
 
 def mutex(console):
@@ -103,7 +137,7 @@ def mutex(console):
     for function, holder in (("wait_lock", "owner ("), ("wait_rwlock", "writer (")):
         held = of(holders, function, holder)
         assert held >= 0.9 * of(holders, function) > 0, f"{function}: held by {holder} {held} of {of(holders, function)} ns"
-    return waits(console, "mutex", ("wait_lock", "wait_rwlock"), 5)
+    return waits(console, "mutex", ("wait_lock", "wait_rwlock"), "blocked", 5)
 
 
 def cpu(console):
@@ -163,24 +197,54 @@ def memory(console):
     return f"{rows['cache']['cumulativeValue'] / held['cache'][2]:.2f} times"
 
 
+def as_dumped(stack):
+    """Go's dump calls runtime.gopanic "panic", and has the first and the last 50 frames of a deep stack and a line about those
+    between."""
+    frames, between = ["panic" if f == "runtime.gopanic" else f for f in stack.frames], len(stack.frames) - 100
+    if between > 0:
+        frames[50:-50] = [f"...{between} frames elided..."]
+    return stack._replace(frames=tuple(frames))
+
+
 def goroutine(console):
-    session = console.json("session go_goroutine")
-    dump = console.sections["counted go goroutines"]
-    due = collections.Counter(re.findall(r"^goroutine \d+ \[([a-z ]+)", dump, re.M))
-    assert session["status"] == "completed", f"{session}"
-    got = session["sampleCount"]
-    assert abs(got - sum(due.values())) <= 3, f"{got} goroutines, {sum(due.values())} in the runtime's own dump"
-    return f"{got} of {sum(due.values())}"
+    """Every goroutine by state, reason, stack and creator, but for the one that writes the dump itself."""
+    completed(console, "go_goroutine")
+    dump = re.sub(r"(frames elided\.\.\.)", r"\1()", console.sections["counted go goroutines"])
+    due = parse_dump(dump[dump.index("goroutine "):dump.index("<<<end>>>")])
+    got = collections.Counter()
+    for stack, count in stacks_of(console.json("analysis goroutine")).items():
+        got[as_dumped(stack)] += count
+    for stacks in (due, got):
+        for stack in [stack for stack in stacks if stack.frames[-1] == "main.main"]:
+            del stacks[stack]
+    assert due == got, difference(got, due)
+    assert sum(due.values()) > 100, f"{sum(due.values())} goroutines"
+    return f"exact, {sum(due.values())}"
+
+
+def go_heap(console):
+    """Where the heap of the Go program differs from what its runtime says is in use: sentences"""
+    in_use = sum(int(line.split()[3]) for line in console.sections["counted go memory"].splitlines() if line[:1].isdigit())
+    found = completed(console, "go_memory")["totalValue"]
+    if found != in_use or not in_use:
+        yield f"memory of a Go program: {found} bytes in use, {in_use} in the runtime's own records"
 
 
 def io(console):
-    if "io" not in console.sections:
-        return LOADED
-    return "exact (check.py)"
+    completed(console, "io")
+    due, moved = console.json("counted io"), collections.Counter()
+    for stack, value in console.folded("threads io"):
+        # requests of io_uring that would wait are moved by a thread of the kernel, which has a name of its own
+        moved[stack[0] in due or stack[0].startswith(("iou-wrk-", "io_wqe_worker"))] += value
+    total = due["steady"] + due["passing"]
+    if not features_of(console)[0]["io_uring"]:
+        total -= due["by_ring"]
+    assert moved[True] == total, f"{moved}, {due}"
+    return "exact"
 
 
-JUDGES = {"cpu": cpu, "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, 3),
-          "block": lambda c: waits(c, "block", BLOCKING, 5), "mutex": mutex, "io": io, "faults": faults, "goroutine": goroutine,
+JUDGES = {"cpu": cpu, "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, "elapsed", 3),
+          "block": lambda c: waits(c, "block", BLOCKING, "blocked", 5), "mutex": mutex, "io": io, "faults": faults, "goroutine": goroutine,
           "memory": memory, "alloc": alloc}
 
 
@@ -245,7 +309,8 @@ def main():
             row.append(FAILED)
             print(f"not ok {kernel} {kind}: {type(error).__name__} {error}")
     try:
-        for fault in disagreements(console, kernel, parts) if parts != "more" else ():
+        for fault in itertools.chain(disagreements(console, kernel, parts) if parts != "more" else (),
+                                     go_heap(console) if parts in ("types", "all") else ()):
             failed = True
             print(f"not ok {kernel} {fault}")
     except (KeyError, ValueError) as error:

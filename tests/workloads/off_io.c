@@ -96,12 +96,12 @@ static void *run(void *argument)
 /* ---- by every means -------------------------------------------------------------------------- */
 
 struct mover {
-	unsigned long long bytes;
+	unsigned long long bytes, by_ring;
 	int pipes[2], sockets[2];
 };
 
 static sem_t move, moved;
-static unsigned long long totals[2];
+static unsigned long long totals[2], by_ring[2]; /* the part of them that io_uring moved */
 static const char *const movers[2] = { "steady", "passing" };
 
 static void add(struct mover *m, long n)
@@ -171,6 +171,7 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 	char buffer[20000];
 	struct iovec parts[2] = { { buffer, 1234 }, { buffer, 4321 } };
 	struct mmsghdr messages[3];
+	unsigned long long before;
 	off_t at = 0;
 
 	for (int i = 0; i < 100; i++) {
@@ -194,7 +195,9 @@ static void __attribute__((noipa)) move_all(struct mover *m)
 	add(m, sendfile(m->sockets[0], file, &at, 3000));
 	add(m, splice(m->sockets[1], NULL, m->pipes[1], NULL, 3000, 0));
 	add(m, read(m->pipes[0], buffer, sizeof(buffer)));
+	before = m->bytes;
 	move_by_ring(m);
+	m->by_ring += m->bytes - before;
 	move_by_aio(m);
 	__asm__ volatile("");
 }
@@ -226,9 +229,10 @@ static void *mover_main(void *argument)
 	do {
 		if (which == 0)
 			(void)sem_wait(&move);
-		m.bytes = 0;
+		m.bytes = m.by_ring = 0;
 		move_all(&m);
 		totals[which] += m.bytes;
+		by_ring[which] += m.by_ring;
 		(void)sem_post(&moved);
 	} while (which == 0);
 	return NULL;
@@ -269,6 +273,7 @@ int main(int argc, char **argv)
 			       __atomic_load_n(&calls[i], __ATOMIC_RELAXED));
 		for (int i = 0; i < 2; i++)
 			printf(", \"%s\": %llu", movers[i], totals[i]);
+		printf(", \"by_ring\": %llu", by_ring[0] + by_ring[1]);
 		printf("}\n");
 		fflush(stdout);
 	}

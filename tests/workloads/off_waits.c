@@ -45,7 +45,9 @@ static pthread_cond_t state_changed = PTHREAD_COND_INITIALIZER;
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 static sem_t items;
 static pthread_mutex_t forever = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long long spent[COUNT], calls[COUNT];
+/* ns off the CPU in the function, at most and at least; ns on it; the thread's id */
+static unsigned long long spent[COUNT], at_least[COUNT], ran[COUNT], calls[COUNT];
+static int tids[COUNT];
 
 static unsigned long long now(clockid_t clock)
 {
@@ -159,16 +161,23 @@ F hog_b(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-static void (*const functions[COUNT])(void) = { wait_sleep,  wait_lock,	 wait_condition, wait_pipe,
-						wait_socket, wait_epoll, wait_sync,	 wait_child,
-						wait_rwlock, wait_semaphore, hog_a,	 hog_b };
+static void (*const functions[COUNT])(void) = { wait_sleep,	wait_lock,   wait_condition,
+						wait_pipe,	wait_socket, wait_epoll,
+						wait_sync,	wait_child,  wait_rwlock,
+						wait_semaphore, hog_a,	     hog_b };
+
+static void add(unsigned long long *to, unsigned long long ns)
+{
+	__atomic_fetch_add(to, ns, __ATOMIC_RELAXED);
+}
 
 static void *run(void *argument)
 {
 	int which = (int)(long)argument;
-	unsigned long long before, cpu;
+	unsigned long long before, inner, cpu;
 
 	pthread_setname_np(pthread_self(), names[which]);
+	tids[which] = gettid();
 	if (which >= HOG_A) {
 		cpu_set_t set;
 
@@ -179,12 +188,15 @@ static void *run(void *argument)
 	for (;;) {
 		before = now(CLOCK_MONOTONIC);
 		cpu = now(CLOCK_THREAD_CPUTIME_ID);
+		inner = now(CLOCK_MONOTONIC);
 		functions[which]();
+		inner = now(CLOCK_MONOTONIC) - inner;
 		cpu = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		/* off the CPU: what the clock says less what it ran */
-		__atomic_fetch_add(&spent[which], now(CLOCK_MONOTONIC) - before - cpu,
-				   __ATOMIC_RELAXED);
-		__atomic_fetch_add(&calls[which], 1, __ATOMIC_RELAXED);
+		/* off the CPU: what the clock says less what it ran; reading clocks takes time, too */
+		add(&spent[which], now(CLOCK_MONOTONIC) - before - cpu);
+		add(&at_least[which], inner > cpu ? inner - cpu : 0);
+		add(&ran[which], cpu);
+		add(&calls[which], 1);
 		if (which == LOCK || which == RWLOCK)
 			nap(300); /* the owner takes it meanwhile */
 	}
@@ -257,20 +269,41 @@ static void start(void *(*function)(void *), long argument)
 		exit(1);
 }
 
+/* How long a thread has waited for CPUs. */
+static unsigned long long queued_ns(int tid)
+{
+	unsigned long long queued = 0;
+	char path[64];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+	f = fopen(path, "re");
+	if (!f || fscanf(f, "%*u %llu", &queued) != 1)
+		queued = 0;
+	if (f)
+		(void)fclose(f);
+	return queued;
+}
+
+/* {function: [ns off the CPU at most, calls, ns off the CPU at least, ns on the CPU, ns that its
+ * thread waited for CPUs]} */
 static void print_counters(void)
 {
-	printf("{\"time\": %llu", now(CLOCK_MONOTONIC));
+	printf("{\"time\": %llu", now(CLOCK_REALTIME));
 	for (int i = 0; i < COUNT; i++)
-		printf(", \"%s\": [%llu, %llu]", names[i],
+		printf(", \"%s\": [%llu, %llu, %llu, %llu, %llu]", names[i],
 		       __atomic_load_n(&spent[i], __ATOMIC_RELAXED),
-		       __atomic_load_n(&calls[i], __ATOMIC_RELAXED));
+		       __atomic_load_n(&calls[i], __ATOMIC_RELAXED),
+		       __atomic_load_n(&at_least[i], __ATOMIC_RELAXED),
+		       __atomic_load_n(&ran[i], __ATOMIC_RELAXED),
+		       tids[i] ? queued_ns(tids[i]) : 0);
 	printf("}\n");
 	fflush(stdout);
 }
 
 /* Every line of standard input is answered with a line of counters; the argument is a folder on a
- * disk. With a second one no thread makes processes or uses a CPU all
- * the time. */
+ * disk. With a second one there are no threads that make processes, use a CPU all the time or sync
+ * a file: a sync does not wait where files are in memory. */
 int main(int argc, char **argv)
 {
 	struct epoll_event event = { .events = EPOLLIN };
@@ -287,7 +320,7 @@ int main(int argc, char **argv)
 	pthread_mutex_lock(&forever);
 	sem_init(&items, 0, 0);
 	for (long i = 0; i < COUNT; i++)
-		if (argc < 3 || (i != CHILD && i < HOG_A))
+		if (argc < 3 || (i != SYNC && i != CHILD && i < HOG_A))
 			start(run, i);
 	start(own, 0);
 	start(rewrite, 0);
