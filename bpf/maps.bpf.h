@@ -217,10 +217,11 @@ struct scratch {
 	struct { /* reading them, see young.bpf.h */
 		uint64_t vdso;
 		uint64_t root;
-		uint64_t node;
+		uint64_t node;	   /* or the next mapping of the list */
 		uint64_t node_end; /* last address of the node */
 		uint64_t cursor;   /* mappings below are done */
 		uint32_t slot; /* next of the leaf in words; past the last: there is none */
+		uint32_t begun;
 		uint32_t whole;
 		uint32_t overflow;
 		uint64_t words[32]; /* the node */

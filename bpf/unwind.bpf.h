@@ -427,16 +427,26 @@ static __always_inline void walk_none(struct scratch *s)
 	s->late.wanted = 0;
 }
 
-/* Lists the mappings with code of a process that is not published yet. */
-static __always_inline int walk_list_code(struct scratch *s, bool with_loop)
+/* Lists the mappings with code of a process that is not published yet, one turn of the list; 1 when
+ * that is done. */
+static __always_inline long walk_list_code(struct scratch *s)
 {
 	if (s->code_is_listed || !have_vma_walk)
+		return 1;
+	if (!s->young.begun)
+		young_begin(s);
+	if (!young_turn(s))
 		return 0;
 	/* A whole list leaves nothing to ask for; after an exec the published ones are of the image
 	 * that is gone. */
-	s->code_is_listed = young_read(s, with_loop);
+	s->code_is_listed = young_is_whole(s);
 	s->mappings_are_published = !s->code_is_listed;
-	return 0;
+	return 1;
+}
+
+static long walk_list_turn(uint32_t turn, void *context)
+{
+	return walk_list_code(((struct walk_context *)context)->scratch);
 }
 
 /* Prepares the walk from the registers in s->at. @with_loop is a constant: may bpf_loop() be named
@@ -444,6 +454,8 @@ static __always_inline int walk_list_code(struct scratch *s, bool with_loop)
 static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 				       const struct prof_target *target, bool with_loop)
 {
+	struct walk_context context = { .scratch = s };
+
 	s->frame_limit = with_loop ? PROF_FRAMES_MAX : WALK_COMPAT_FRAMES;
 	s->stack.stack_hash = 0;
 	s->stack.tgid = tgid;
@@ -460,8 +472,9 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	s->going = 1;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
 	s->mappings_are_published = 1;
-	if (with_loop)
-		walk_list_code(s, true);
+	s->young.begun = 0;
+	if (with_loop && !s->code_is_listed && have_vma_walk)
+		bpf_loop(YOUNG_TURNS, walk_list_turn, &context, 0);
 }
 
 /* Defines the turn of a walk without bpf_loop(), and the walk. Global functions are verified once,
@@ -470,32 +483,31 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
  * call each other share 512 bytes of stack, so a frame of HotSpot is walked by the walk, not by the
  * turn. */
 #define WALK_COMPAT_PART(name, map, of, walked)                                                    \
-	__attribute__((noinline)) int name(uint32_t at)                                            \
+	__attribute__((noinline)) int name(void)                                                   \
 	{                                                                                          \
-		struct scratch *s;                                                                 \
+		uint32_t at = of;                                                                  \
+		struct scratch *s = bpf_map_lookup_elem(&(map), &at);                              \
                                                                                                    \
-		/* an argument that nobody reads is not passed, which the verifier asks for */     \
-		asm volatile("" : "+r"(at));                                                       \
-		at = of;                                                                           \
-		s = bpf_map_lookup_elem(&(map), &at);                                              \
 		return s ? walked : 1;                                                             \
 	}
 
 #define WALK_COMPAT_AT(name, map, of)                                                              \
 	WALK_COMPAT_PART(name, map, of, walk_frames(s, true))                                      \
 	WALK_COMPAT_PART(name##_hotspot, map, of, walk_hotspot(s))                                 \
-	WALK_COMPAT_PART(name##_young, map, of, walk_list_code(s, false))                          \
+	WALK_COMPAT_PART(name##_young, map, of, walk_list_code(s))                                 \
                                                                                                    \
-	__attribute__((noinline)) int name##s(uint32_t turns)                                      \
+	__attribute__((noinline)) int name##s(void)                                                \
 	{                                                                                          \
 		uint32_t i;                                                                        \
                                                                                                    \
-		name##_young(turns);                                                               \
-		for (i = 0; i < WALK_COMPAT_FRAMES + 1 && i < turns; i++) {                        \
-			int ended = name(i);                                                       \
+		for (i = 0; i < YOUNG_TURNS; i++)                                                  \
+			if (name##_young())                                                        \
+				break;                                                             \
+		for (i = 0; i < WALK_COMPAT_FRAMES + 1; i++) {                                     \
+			int ended = name();                                                        \
                                                                                                    \
 			if (ended == WALK_HOTSPOT)                                                 \
-				ended = name##_hotspot(i);                                         \
+				ended = name##_hotspot();                                          \
 			if (ended)                                                                 \
 				break;                                                             \
 		}                                                                                  \
@@ -503,6 +515,6 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	}
 
 #define WALK_COMPAT(name, map) WALK_COMPAT_AT(name, map, 0)
-#define walk_compat(turn)      turn##s(WALK_COMPAT_FRAMES + 1)
+#define walk_compat(turn)      turn##s()
 
 #endif

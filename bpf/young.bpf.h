@@ -20,9 +20,7 @@
 
 #include <bpf/bpf_core_read.h>
 
-#define YOUNG_TREE_TURNS                                                                           \
-	1024u /* nodes read, two or three for each ten mappings, and slots of leaves */
-#define YOUNG_LIST_MAX	 96u  /* mappings looked at on kernels with the list */
+#define YOUNG_TURNS	 1024u /* mappings of the list, or nodes of the tree and slots of its leaves */
 #define YOUNG_NO_FILE	 ~0u  /* dev_major of memory without a file: no file has it */
 #define MAPLE_NODE_MASK	 255ull
 #define MAPLE_TYPE_MASK	 15u
@@ -90,18 +88,17 @@ static __always_inline void young_add(struct scratch *s, struct vm_area_struct *
 
 /* ---- the list ------------------------------------------------------------------------------ */
 
-static __always_inline void young_list(struct scratch *s, struct mm_struct *mm)
+/* The next mapping in @vma; 1 at the end of the list. */
+static __always_inline long list_turn(struct scratch *s, struct vm_area_struct **vma)
 {
-	struct mm_struct___list *with_list = (void *)mm;
-	struct vm_area_struct *vma = BPF_CORE_READ(with_list, mmap);
+	struct vm_area_struct___list *listed = (void *)s->young.node;
 
-	for (uint32_t i = 0; vma && i < YOUNG_LIST_MAX; i++) {
-		struct vm_area_struct___list *next = (void *)vma;
-
-		young_add(s, vma);
-		vma = BPF_CORE_READ(next, vm_next);
-	}
-	s->young.whole = !vma;
+	s->young.whole = !listed;
+	if (!listed)
+		return 1;
+	*vma = (void *)listed;
+	s->young.node = (uint64_t)BPF_CORE_READ(listed, vm_next);
+	return 0;
 }
 
 /* ---- the tree ------------------------------------------------------------------------------ */
@@ -115,7 +112,7 @@ static __always_inline void tree_restart(struct scratch *s)
 
 /* The next slot of a leaf, one in each turn, so that a verifier follows one of them; behind the
  * last from the root again. */
-static __always_inline long tree_slot(struct scratch *s)
+static __always_inline long tree_slot(struct scratch *s, struct vm_area_struct **vma)
 {
 	const uint32_t pivots = bpf_core_field_offset(struct maple_range_64, pivot) / 8;
 	const uint32_t slots = bpf_core_field_offset(struct maple_range_64, slot) / 8;
@@ -124,7 +121,7 @@ static __always_inline long tree_slot(struct scratch *s)
 	uint64_t pivot = s->young.words[(pivots + i) & 31];
 
 	if (entry >> 63 && !(entry & 3)) /* not a gap, not the node's own metadata */
-		young_add(s, (void *)entry);
+		*vma = (void *)entry;
 	s->young.slot = i + 1;
 	if (i < MAPLE_SLOTS - 1 && !(i && !pivot) && pivot < s->young.node_end)
 		return 0;
@@ -154,19 +151,15 @@ static __always_inline void tree_child(struct scratch *s, uint32_t pivots, uint3
 	}
 }
 
-struct young_context {
-	struct scratch *scratch; /* the context of a callback must lie on the stack */
-};
-
-/* Reads one node, or takes one slot of a leaf that was read. */
-static long tree_turn(uint32_t turn, void *context)
+/* Reads one node, or takes one slot of a leaf that was read: its mapping in @vma, if it has one; 1
+ * at the end of the tree. */
+static __always_inline long tree_turn(struct scratch *s, struct vm_area_struct **vma)
 {
-	struct scratch *s = ((struct young_context *)context)->scratch;
 	uint64_t node = s->young.node;
 	uint32_t type = node >> MAPLE_TYPE_SHIFT & MAPLE_TYPE_MASK;
 
 	if (s->young.slot < MAPLE_SLOTS)
-		return tree_slot(s);
+		return tree_slot(s, vma);
 	if (bpf_probe_read_kernel(s->young.words, sizeof(s->young.words),
 				  (void *)(node & ~MAPLE_NODE_MASK)))
 		return 1;
@@ -184,33 +177,47 @@ static long tree_turn(uint32_t turn, void *context)
 	return 0;
 }
 
-static __always_inline void young_tree(struct scratch *s, struct mm_struct *mm)
-{
-	struct young_context context = { .scratch = s };
-	struct mm_struct___tree *with_tree = (void *)mm;
-
-	s->young.root = (uint64_t)BPF_CORE_READ(with_tree, mm_mt.ma_root);
-	s->young.cursor = 0;
-	tree_restart(s);
-	bpf_loop(YOUNG_TREE_TURNS, tree_turn, &context, 0);
-}
-
 /* ---- both ---------------------------------------------------------------------------------- */
 
-/* Fills s->vmas, in the order of addresses. True if no executable mapping is missing. */
-static __always_inline bool young_read(struct scratch *s, bool with_loop)
+static __always_inline void young_begin(struct scratch *s)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct mm_struct___arch *with_vdso = (void *)mm;
+	struct mm_struct___list *with_list = (void *)mm;
+	struct mm_struct___tree *with_tree = (void *)mm;
 
+	s->young.begun = 1;
 	s->young.whole = 0;
 	s->young.overflow = 0;
 	s->young.vdso = (uint64_t)BPF_CORE_READ(with_vdso, context.vdso);
+	if (bpf_core_field_exists(struct mm_struct___list, mmap)) {
+		s->young.node = (uint64_t)BPF_CORE_READ(with_list, mmap);
+	} else if (bpf_core_field_exists(struct mm_struct___tree, mm_mt)) {
+		s->young.root = (uint64_t)BPF_CORE_READ(with_tree, mm_mt.ma_root);
+		s->young.cursor = 0;
+		tree_restart(s);
+	}
+}
+
+/* Reads on, and fills s->vmas in the order of addresses; 1 when nothing is left to read. */
+static __always_inline long young_turn(struct scratch *s)
+{
+	struct vm_area_struct *vma = NULL;
+	long ended = 1;
+
 	if (bpf_core_field_exists(struct mm_struct___list, mmap))
-		young_list(s, mm);
-	else if (with_loop && bpf_core_field_exists(struct mm_struct___tree, mm_mt))
-		young_tree(s, mm);
+		ended = list_turn(s, &vma);
+	else if (bpf_core_field_exists(struct mm_struct___tree, mm_mt))
+		ended = tree_turn(s, &vma);
+	if (vma)
+		young_add(s, vma);
+	return ended;
+}
+
+/* No executable mapping is missing in s->vmas. */
+static __always_inline bool young_is_whole(const struct scratch *s)
+{
 	return s->young.whole && !s->young.overflow;
 }
 

@@ -25,6 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("O", os.path.join(ROOT, "build"))
 WORKLOADS = os.path.join(BUILD, "workloads")
 FAMILY_A = "/api/v1/observability/profiling"
+# Options of a daemon that walks stacks as on kernels before 5.17.
+WITHOUT_LOOP = ("--disable-feature", "bpf_loop")
 
 # nested JSON of stacks that are 500 frames deep
 sys.setrecursionlimit(20000)

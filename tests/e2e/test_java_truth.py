@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 
-from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, cpu_ns, main, running, wait_until
+from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, cpu_ns, main, running, wait_until
 from test_python_truth import pprof_stacks
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/java/Chains.java")
@@ -125,9 +125,9 @@ def native_fault(stack):
     return None
 
 
-def measure(java, flags, folder):
+def measure(java, flags, folder, daemon_options):
     """(stacks, result, the program's own times) of a profile of the program."""
-    with Daemon() as daemon, Counting(java, *flags, "-cp", folder, "Chains", THREADS) as program:
+    with Daemon(*daemon_options) as daemon, Counting(java, *flags, "-cp", folder, "Chains", THREADS) as program:
         before = cpu_ns(program.pid)
         session = daemon.start_profile(program.service, 600, rate=499)
         wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
@@ -137,9 +137,9 @@ def measure(java, flags, folder):
     return stacks, result, times
 
 
-def check_mode(java, mode, folder, flags):
+def check_mode(java, mode, folder, flags, daemon_options=()):
     source = Source()
-    stacks, result, times = measure(java, (*MODES[mode], *flags), folder)
+    stacks, result, times = measure(java, (*MODES[mode], *flags), folder, daemon_options)
     total = worked = 0
     shares, faults, natives = collections.Counter(), collections.Counter(), collections.Counter()
     for stack, value in stacks:
@@ -285,5 +285,15 @@ def of(version):
     return test
 
 
+def old_kernels():
+    """The same by the walk of kernels without bpf_loop(), for the newest JDK that is installed."""
+    found = installed()
+    version = max(filter(found.get, VERSIONS), default=None)
+    if not version:
+        raise Skip("no JDK is installed")
+    with classes() as folder:
+        check_mode(found[version], "mixed", folder, RECORDED.get(version, ()), WITHOUT_LOOP)
+
+
 if __name__ == "__main__":
-    main(*map(of, VERSIONS), virtual_threads, unloaded_classes)
+    main(*map(of, VERSIONS), old_kernels, virtual_threads, unloaded_classes)

@@ -6,7 +6,8 @@ import collections
 import os
 import subprocess
 
-from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, compile_workload, cpu_ns, main, running, wait_until
+from harness import (FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, compile_workload, cpu_ns, main, running,
+                     wait_until)
 from test_python_truth import pprof_stacks
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/node/chains.js")
@@ -78,11 +79,11 @@ def lines_of_burn(lines):
     return range(first, next(number for number, line in enumerate(lines, 1) if number > first and line == "}") + 1)
 
 
-def check_program(node, all_lines, all_functions, *options, leaf_lines=False, lined=0):
+def check_program(node, all_lines, all_functions, *options, leaf_lines=False, lined=0, daemon_options=()):
     with open(PROGRAM) as f:
         lines = f.read().splitlines()
     leaf_lines = lines_of_burn(lines) if leaf_lines else ()
-    with Daemon() as daemon, Program(node, *options) as program:
+    with Daemon(*daemon_options) as daemon, Program(node, *options) as program:
         before = cpu_ns(program.pid)
         wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS / 4, 60, "the program to begin")
         session = daemon.start_profile(program.service, 600, rate=499)
@@ -129,6 +130,11 @@ def interpreted():
     """The interpreter alone: exact lines."""
     for node in NODES:
         check_program(node, True, True, *without(node, "opt", "sparkplug", "maglev"))
+
+
+def interpreted_on_old_kernels():
+    """The same by the walk of kernels without bpf_loop()."""
+    check_program(NODES[-1], True, True, *without(NODES[-1], "opt", "sparkplug", "maglev"), daemon_options=WITHOUT_LOOP)
 
 
 def baseline():
@@ -205,4 +211,4 @@ def refused():
 
 
 if __name__ == "__main__":
-    main(interpreted, baseline, maglev, compiled, inlined, detailed, others, refused)
+    main(interpreted, interpreted_on_old_kernels, baseline, maglev, compiled, inlined, detailed, others, refused)

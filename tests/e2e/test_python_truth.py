@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, cpu_ns, main, wait_until
+from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, cpu_ns, main, wait_until
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/python/chains.py")
 ASLEEP = os.path.join(ROOT, "tests/workloads/python/asleep.py")
@@ -204,12 +204,12 @@ def check_folded(stacks, raw):
     check(any(name in INTERPRETER for stack, _ in raw for name, _, _ in stack), "frames=raw has none of the interpreter")
 
 
-def check_version(version):
+def check_version(version, *daemon_options):
     path = interpreters().get(version)
     if not path:
         raise Skip(f"CPython {version} is not installed")
     source = Source()
-    with Daemon() as daemon, Counting(path, PROGRAM, THREADS) as program:
+    with Daemon(*daemon_options) as daemon, Counting(path, PROGRAM, THREADS) as program:
         before = cpu_ns(program.pid)
         session = daemon.start_profile(program.service, 600, rate=499)
         wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
@@ -415,6 +415,13 @@ def of(version):
     return test
 
 
+def old_kernels():
+    """The same by the walk of kernels without bpf_loop(), for the oldest and the newest CPython that is installed."""
+    found = [version for version in VERSIONS if version in interpreters()]
+    for version in (found[0], found[-1]):
+        check_version(version, *WITHOUT_LOOP)
+
+
 if __name__ == "__main__":
-    main(*map(of, (*VERSIONS, WITHOUT_GIL)), waits_for_the_gil, holders_of_the_gil, threads_that_sleep, threads_that_run,
+    main(*map(of, (*VERSIONS, WITHOUT_GIL)), old_kernels, waits_for_the_gil, holders_of_the_gil, threads_that_sleep, threads_that_run,
          go_tool_lists_the_source, short_programs)
