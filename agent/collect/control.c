@@ -50,7 +50,9 @@ void control_send_status(struct collector *c)
 	}
 	status.types = PROF_WANT_CPU;
 	if (features_has(features, FEATURE_WAITS))
-		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS | PROF_WANT_IO | PROF_WANT_PATHS;
+		status.types |= PROF_WANT_OFFCPU | PROF_WANT_LOCKS;
+	if (bpf_load_has_io(features))
+		status.types |= PROF_WANT_IO | PROF_WANT_PATHS;
 	if (bpf_load_has_faults(features))
 		status.types |= PROF_WANT_FAULTS;
 	if (bpf_load_has_wakers(features))

@@ -18,6 +18,8 @@
 #define NEEDS_OFFCPU                                                                               \
 	"the kernel lacks what following tasks off the CPU needs (5.10 or newer with BTF; "        \
 	"`profd --features` says which)"
+#define NEEDS_IO                                                                                   \
+	"the kernel lacks what following the bytes of system calls needs (`profd --features` says which)"
 #define NEEDS_UPROBES                                                                              \
 	"programs that are not Go are observed by probes on their allocator, which this kernel or the " \
 	"service's privileges do not allow: they take Linux 5.17 (`profd --features`)"
@@ -110,7 +112,7 @@ static const struct profile_type_info types[PROFILE_TYPE_MAX] = {
 		.judged = PROFILE_JUDGED_AMOUNTS, .kept = PROFILE_KEPT_NOT,
 		.options = PROFILE_OPTION_CHILDREN | PROFILE_OPTION_WAKERS | PROFILE_OPTION_PATHS,
 		.wants = PROF_WANT_OFFCPU | PROF_WANT_IO,
-		.samples = SAMPLE(OFFCPU) | SAMPLE(IO) | SAMPLE(MOVED), .needs = NEEDS_OFFCPU,
+		.samples = SAMPLE(OFFCPU) | SAMPLE(IO) | SAMPLE(MOVED), .needs = NEEDS_IO,
 		.only_on_demand = "io may make every system call of the host take longer while it is taken",
 		.extra = "kind", .metric = "io",
 	},

@@ -494,6 +494,17 @@ def io_is_exact_at_any_rate():
             check(low == high, f"{function}: {rows[function]}")
 
 
+def io_is_refused_without_its_program():
+    """A kernel that takes no program at the end of system calls loses io, and no other type."""
+    program = compile_workload("off_io.c", "-O2", "-fomit-frame-pointer", "-lpthread")
+    with Daemon("--disable-feature=io_calls") as daemon, Counting(program, WORKLOADS, "100") as process:
+        answer = daemon.request("POST", f"{FAMILY_A}/start", {"service": process.service, "profileType": "io",
+                                                              "durationSeconds": 1})
+        check(answer.status >= 400 and "bytes of system calls" in answer.body.decode(), f"{answer}")
+        result = daemon.profile(process.service, 1, "offcpu", 1000)
+        check(result["sampleCount"] > 10, f"{result}")
+
+
 def io_counts_requests_that_post_many():
     """Receives, reads and bundles of io_uring with many completions, handed in before and in the session: by thread and by
     function to the byte, and what nobody can say is said to be missing."""
@@ -554,4 +565,4 @@ def a_spinner_is_not_blocked():
 
 if __name__ == "__main__":
     main(a_spinner_is_not_blocked, every_type_at_once, locks_of_programs_and_of_the_kernel, io_counts_bytes,
-         io_is_exact_at_any_rate, io_counts_requests_that_post_many)
+         io_is_exact_at_any_rate, io_is_refused_without_its_program, io_counts_requests_that_post_many)

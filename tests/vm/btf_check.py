@@ -2,7 +2,7 @@
 """Loads every BPF program against the types of many kernels, none of which is booted (fake_kernel.c): fields, helpers and
 kernel functions of Debian's kernels from 5.10 to the newest, amd64 and arm64.
 
-A kernel passes if loading left out no feature that its types promise, no field that is read by its size has another one,
+A program that a kernel refuses costs the feature that it serves, and nothing else. A kernel passes if loading left out no feature that its types promise, no field that is read by its size has another one,
 it has what README.md says of its version, and the unit gets CAP_SYS_ADMIN there exactly if uprobes take it. A field that no kernel has is misspelt, or gone for good."""
 
 import collections
@@ -21,6 +21,14 @@ KERNELS_MIN = 12
 LOADED_FOR = {"the sampler": "cpu", "waits": "offcpu", "allocations": "alloc"}
 # Fields whose loads libbpf makes as wide as the kernel's (they are loaded directly, by the size of an unsigned number).
 LOADED = {"task_struct.on_cpu"}
+# Programs that may be refused, by kernel, and the feature that each one serves: one of each entry of feature_of_refused(), of
+# agent/collect/kernel/bpf_load.c
+OPTIONAL = {
+    "5.10-amd64": {"fault_sample_compat": "page_faults", "io_exit_compat": "io_calls", "off_resume_compat": "irq_work"},
+    "6.18-amd64": {"fault_sample": "page_faults", "io_exit": "io_calls", "off_resume": "irq_work", "off_waking": "wakers",
+                   "off_waker": "wakers", "lock_end": "lock_contention", "disk_done": "block_requests",
+                   "io_ring_done": "io_uring", "io_resume": "fexit", "io_read": "fexit"},
+}
 # A field of kernels that no suite has: before 5.17, with requests of block devices.
 UNSEEN = {"request___disk.rq_disk"}
 
@@ -31,9 +39,9 @@ def run_on(path, *command):
                           capture_output=True, text=True, timeout=60)
 
 
-def said_by(path):
-    """{word: {what}} of fake_kernel"""
-    done = run_on(path, f"{BUILD}/tests/vm/fake_kernel")
+def said_by(path, *refused):
+    """{word: {what}} of fake_kernel, which takes no program of these names"""
+    done = run_on(path, f"{BUILD}/tests/vm/fake_kernel", *refused)
     said = collections.defaultdict(set)
     for line in done.stdout.splitlines():
         word, _, what = line.partition(" ")
@@ -69,6 +77,20 @@ def faults_of(said, version):
             yield f"{what} could not be loaded: {'; '.join(sorted(said['refused'] | said['warn']))[:600]}"
 
 
+def check_optional(folder):
+    """A line for each kernel of OPTIONAL. True if all hold."""
+    right = True
+    for kernel, programs in OPTIONAL.items():
+        faults = []
+        for program, feature in programs.items():
+            said, status, end = said_by(os.path.join(folder, kernel + ".btf"), program)
+            if status != 0 or said["lost"] != {feature} or not {"the sampler", "waits"} <= said["loaded"]:
+                faults.append(f"{program}: lost {sorted(said['lost'])}, loaded {sorted(said['loaded'])} {end if status else ''}")
+        print(f"not ok {kernel}:" if faults else f"ok {kernel} loses one feature with each of", "; ".join(faults or programs))
+        right &= not faults
+    return right
+
+
 def main():
     began = time.monotonic()
     folder = subprocess.run((sys.executable, "tests/vm/debian.py", "btf"), stdout=subprocess.PIPE, text=True,
@@ -89,6 +111,7 @@ def main():
         failed |= bool(faults)
         print(f"not ok {name}" if faults else f"ok {name}: {len(said['field'])} fields, {len(said['has'])} features,",
               "; ".join(faults) or " and ".join(sorted(said["loaded"])))
+    failed |= not check_optional(folder)
     gone = sorted(unresolved - resolved - UNSEEN)
     enough = len(paths) >= KERNELS_MIN
     print(f"{'ok' if not gone else 'not ok'} every field is one of some kernel: {', '.join(gone) or len(resolved)}")

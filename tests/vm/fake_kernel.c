@@ -4,7 +4,8 @@
  * what would go to the kernel ends here. syscall() below stands between libbpf and the kernel. It
  * makes maps of memory files, and refuses a program for what relocation alone can show: a field
  * or function that is not there in code that can be reached, a helper that is newer than the BTF.
- * It is no verifier: booting the kernel (tests/vm/run) says the rest.
+ * It is no verifier: booting the kernel (tests/vm/run) says the rest. An argument is the name of a
+ * program that it refuses in any case.
  *
  * Prints every feature that was found ("has NAME"), every one that loading had to leave out
  * ("lost NAME"), what could be loaded ("loaded WHAT"), libbpf's complaints ("warn TEXT"), and each
@@ -42,6 +43,7 @@ static struct {
 
 static struct btf *kernel, *local; /* local: of the object that was last loaded */
 static long (*real_syscall)(long number, ...);
+static const char *refused; /* the program that is refused by its name, NULL = none */
 
 static int enum_value(const char *type, const char *name)
 {
@@ -437,9 +439,11 @@ static int map_update(const union bpf_attr *attr)
 
 static int prog_load(const union bpf_attr *attr)
 {
-	char why[96];
-	int rc = judge((const void *)(uintptr_t)attr->insns, attr->insn_cnt, why, sizeof(why));
+	char why[96] = "refused by name";
+	int rc = -EINVAL;
 
+	if (!refused || strncmp(attr->prog_name, refused, sizeof(attr->prog_name) - 1) != 0)
+		rc = judge((const void *)(uintptr_t)attr->insns, attr->insn_cnt, why, sizeof(why));
 	if (rc == 0)
 		return new_fd();
 	if (attr->log_buf && attr->log_size > strlen(why))
@@ -611,13 +615,14 @@ static void print_lost(const struct features *before, const struct features *aft
 			printf("lost %s\n", features_name((enum feature)i));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	cleanup(bpf_agent) struct bpf_agent *agent = NULL;
 	cleanup(alloc_probes) struct alloc_probes *probes = NULL;
 	struct features features = { 0 };
 	struct err err = { 0 };
 
+	refused = argc > 1 ? argv[1] : NULL;
 	kernel = btf__load_vmlinux_btf();
 	assert(kernel);
 	features_probe(&features);

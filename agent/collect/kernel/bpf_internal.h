@@ -52,6 +52,8 @@ int bpf_load_waits(struct bpf_agent *agent, struct err *err) must_use;
 
 /* Can the programs of page faults be loaded with these features? */
 bool bpf_load_has_faults(const struct features *features);
+/* And those of bytes? */
+bool bpf_load_has_io(const struct features *features);
 /* And that of wakers' stacks? */
 bool bpf_load_has_wakers(const struct features *features);
 /* And those of the kernel's locks? */

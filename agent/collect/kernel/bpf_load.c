@@ -129,9 +129,15 @@ bool bpf_load_is_call(const struct bpf_program *program)
 	return bpf_program__expected_attach_type(program) == BPF_TRACE_FEXIT;
 }
 
+bool bpf_load_has_io(const struct features *features)
+{
+	return features_has(features, FEATURE_WAITS) && features_has(features, FEATURE_IO_CALLS);
+}
+
 bool bpf_load_has_calls(const struct features *features)
 {
-	return has_modern_tasks(features) && features_has(features, FEATURE_IRQ_WORK) &&
+	return bpf_load_has_io(features) && has_modern_tasks(features) &&
+	       features_has(features, FEATURE_IRQ_WORK) &&
 	       features_has(features, FEATURE_FEXIT);
 }
 
@@ -161,6 +167,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 	const struct features *features = &agent->features;
 	bool loop = features_has(features, FEATURE_BPF_LOOP);
 	bool resume = features_has(features, FEATURE_IRQ_WORK);
+	bool io = bpf_load_has_io(features);
 	const struct {
 		struct bpf_program *program;
 		bool load, waits;
@@ -171,15 +178,15 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		/* kernels without callbacks refuse them even in code that never runs */
 		{ skel->progs.cpu_sample, loop, false },
 		{ skel->progs.cpu_sample_compat, !loop, false },
-		{ skel->progs.fault_sample, loop, false },
-		{ skel->progs.fault_sample_compat, !loop, false },
+		{ skel->progs.fault_sample, bpf_load_has_faults(features) && loop, false },
+		{ skel->progs.fault_sample_compat, bpf_load_has_faults(features) && !loop, false },
 		{ skel->progs.off_switch, true, true },
 		{ skel->progs.off_sweep, true, true },
 		{ skel->progs.off_exit, true, true },
 		{ skel->progs.off_waking, features_has(features, FEATURE_WAKERS), true },
 		{ skel->progs.io_resume, bpf_load_has_calls(features), true },
-		{ skel->progs.io_exit, loop, true },
-		{ skel->progs.io_exit_compat, !loop, true },
+		{ skel->progs.io_exit, io && loop, true },
+		{ skel->progs.io_exit_compat, io && !loop, true },
 		{ skel->progs.disk_insert, has_block_layer(features), true },
 		{ skel->progs.disk_issue, has_block_layer(features), true },
 		{ skel->progs.disk_done, has_block_layer(features), true },
@@ -205,7 +212,7 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		if (rc)
 			return rc;
 	}
-	rc = io_ring_choose(skel, waits && has_modern_tasks(features) &&
+	rc = io_ring_choose(skel, waits && io && has_modern_tasks(features) &&
 					  features_has(features, FEATURE_IO_URING));
 	return rc ? rc : set_calls(agent, skel, waits);
 }
@@ -317,8 +324,9 @@ static enum feature feature_of_refused(void)
 	} optional[] = {
 		{ "off_waking", FEATURE_WAKERS },	   { "off_waker", FEATURE_WAKERS },
 		{ "lock_", FEATURE_LOCK_CONTENTION },	   { "disk_", FEATURE_BLOCK_REQUESTS },
-		{ "io_ring_", FEATURE_IO_URING },	   { "io_exit", FEATURE_MAX },
+		{ "io_ring_", FEATURE_IO_URING },	   { "io_exit", FEATURE_IO_CALLS },
 		{ "io_", FEATURE_FEXIT },		   { "off_resume", FEATURE_IRQ_WORK },
+		{ "fault_", FEATURE_PAGE_FAULTS },
 	};
 	const char *name = strstr(complaint, "prog '");
 

@@ -279,6 +279,11 @@ static int try_waits(const struct btf *btf)
 	return try_tracepoint(btf, "btf_trace_sched_switch");
 }
 
+static int try_io_calls(const struct btf *btf)
+{
+	return try_tracepoint(btf, "btf_trace_sys_exit");
+}
+
 static int try_wakers(const struct btf *btf)
 {
 	int rc = try_tracepoint(btf, "btf_trace_sched_waking");
@@ -400,6 +405,8 @@ static const struct probe probes[FEATURE_MAX] = {
 				  "a kernel with CONFIG_PERF_EVENTS has it", try_page_faults },
 	[FEATURE_WAITS] = { "waits", false, "no offcpu, wall, block, mutex and io",
 			    "kernel 5.10 or newer with BTF is needed", try_waits },
+	[FEATURE_IO_CALLS] = { "io_calls", false, "no io profiles",
+			       "a kernel with CONFIG_HAVE_SYSCALL_TRACEPOINTS has it", try_io_calls },
 	[FEATURE_LOCK_CONTENTION] = { "lock_contention", false,
 				      "no locks of the kernel in mutex profiles",
 				      "kernel 5.19 or newer has it", try_lock_contention },
@@ -519,31 +526,45 @@ void features_lose(struct features *features, enum feature feature, const char *
 /* ---- profile types --------------------------------------------------------------------------
  */
 
-/* A type needs one feature, and lacks a part without each of some others. */
+/* A type needs one or two features, and lacks a part without each of some others. */
 static const struct {
 	const char *name;
 	enum feature needs;
-	enum feature parts[6]; /* up to FEATURE_MAX */
+	enum feature needs_too; /* FEATURE_BTF, which is always there: no second one */
+	enum feature parts[6];	/* up to FEATURE_MAX */
 } types[] = {
-	{ "cpu", FEATURE_PERF_EVENT, { FEATURE_VMA_WALK, FEATURE_TASK_WORK, FEATURE_MAX } },
-	{ "offcpu", FEATURE_WAITS, { FEATURE_IRQ_WORK, FEATURE_STOLEN, FEATURE_MAX } },
-	{ "wall", FEATURE_WAITS, { FEATURE_IRQ_WORK, FEATURE_STOLEN, FEATURE_MAX } },
-	{ "block", FEATURE_WAITS, { FEATURE_IRQ_WORK, FEATURE_MAX } },
-	{ "mutex",
-	  FEATURE_WAITS,
-	  { FEATURE_IRQ_WORK, FEATURE_WAKERS, FEATURE_LOCK_CONTENTION, FEATURE_MAX } },
-	{ "io",
-	  FEATURE_WAITS,
-	  { FEATURE_IRQ_WORK, FEATURE_IO_URING, FEATURE_FEXIT, FEATURE_BLOCK_REQUESTS, FEATURE_FILE_NAMES,
-	    FEATURE_MAX } },
-	{ "faults", FEATURE_PAGE_FAULTS, { FEATURE_MAX } },
-	{ "memory", FEATURE_UPROBE_EVENTS, { FEATURE_UPROBE_MULTI, FEATURE_UPROBE_SESSION, FEATURE_MAX } },
-	{ "alloc", FEATURE_UPROBE_EVENTS, { FEATURE_UPROBE_MULTI, FEATURE_MAX } },
+	{ .name = "cpu",
+	  .needs = FEATURE_PERF_EVENT,
+	  .parts = { FEATURE_VMA_WALK, FEATURE_TASK_WORK, FEATURE_MAX } },
+	{ .name = "offcpu",
+	  .needs = FEATURE_WAITS,
+	  .parts = { FEATURE_IRQ_WORK, FEATURE_STOLEN, FEATURE_MAX } },
+	{ .name = "wall",
+	  .needs = FEATURE_WAITS,
+	  .parts = { FEATURE_IRQ_WORK, FEATURE_STOLEN, FEATURE_MAX } },
+	{ .name = "block", .needs = FEATURE_WAITS, .parts = { FEATURE_IRQ_WORK, FEATURE_MAX } },
+	{ .name = "mutex",
+	  .needs = FEATURE_WAITS,
+	  .parts = { FEATURE_IRQ_WORK, FEATURE_WAKERS, FEATURE_LOCK_CONTENTION, FEATURE_MAX } },
+	{ .name = "io",
+	  .needs = FEATURE_WAITS,
+	  .needs_too = FEATURE_IO_CALLS,
+	  .parts = { FEATURE_IRQ_WORK, FEATURE_IO_URING, FEATURE_FEXIT, FEATURE_BLOCK_REQUESTS,
+		     FEATURE_FILE_NAMES, FEATURE_MAX } },
+	{ .name = "faults", .needs = FEATURE_PAGE_FAULTS, .parts = { FEATURE_MAX } },
+	{ .name = "memory",
+	  .needs = FEATURE_UPROBE_EVENTS,
+	  .parts = { FEATURE_UPROBE_MULTI, FEATURE_UPROBE_SESSION, FEATURE_MAX } },
+	{ .name = "alloc",
+	  .needs = FEATURE_UPROBE_EVENTS,
+	  .parts = { FEATURE_UPROBE_MULTI, FEATURE_MAX } },
 };
 
 static void print_type(const struct features *features, size_t type, FILE *out)
 {
-	const enum feature needs = types[type].needs, *parts = types[type].parts;
+	const enum feature needs = features_has(features, types[type].needs) ? types[type].needs_too :
+									       types[type].needs;
+	const enum feature *parts = types[type].parts;
 	const char *joint = " but: ";
 
 	fprintf(out, "type:%-11s ", types[type].name);

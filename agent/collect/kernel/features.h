@@ -41,6 +41,7 @@ enum feature {
 	FEATURE_FILE_NAMES,	 /* files and peers in io profiles */
 	FEATURE_PAGE_FAULTS,	 /* the type faults */
 	FEATURE_WAITS,		 /* the types of waits and bytes */
+	FEATURE_IO_CALLS,	 /* the type io: the ends of system calls */
 	FEATURE_MAX,
 };
 
