@@ -260,9 +260,6 @@ static int take_frame(struct check *c, uint64_t va, struct control_script_place 
 {
 	const struct script_python *python = c->python;
 	uint8_t frame[SCRIPT_PYTHON_FRAME_BYTES];
-	uint64_t words[SCRIPT_COOKIE_WORDS], code, type, at;
-	int64_t position;
-	int32_t index;
 	int rc = is_object(va) ? target_read(c->target, va, frame, sizeof(frame)) : -EINVAL;
 
 	if (rc < 0)
@@ -271,27 +268,7 @@ static int take_frame(struct check *c, uint64_t va, struct control_script_place 
 	if (python->chain >= SCRIPT_PYTHON_SHIM_CFRAME &&
 	    frame[python->frame_entry] >= CPYTHON_OWNER_ENTRY)
 		return 0;
-	code = word_at(frame, python->frame_code) & ~7ull;
-	if (!is_object(code) ||
-	    target_read(c->target, code + python->cookie_at, words, sizeof(words)) < 0 ||
-	    read_word(c, code + python->object_type, &type) < 0 ||
-	    (python->code_type && type != python->code_type))
-		return -EINVAL;
-	at = word_at(frame, python->frame_instr & ~7u);
-	memcpy(&index, frame + python->frame_instr, sizeof(index));
-	if (python->flags & SCRIPT_PYTHON_LASTI_BYTES)
-		position = index >> 1;
-	else if (python->flags & SCRIPT_PYTHON_LASTI_UNITS)
-		position = index;
-	else
-		position = (int64_t)(at - code - python->code_bytecode) >> 1;
-	if (position < -1 || position >= (int64_t)SCRIPT_POSITION_NONE)
-		return -EINVAL;
-	ret->a = code;
-	ret->b = (uint64_t)(position < 0 ? SCRIPT_POSITION_NONE : (uint64_t)position)
-			 << SCRIPT_POSITION_SHIFT |
-		 script_cookie(words, python->cookie_words);
-	return 1;
+	return cpython_names_place(c->target, python, frame, ret) < 0 ? -EINVAL : 1;
 }
 
 static bool is_plausible(const struct cpython_name *name)

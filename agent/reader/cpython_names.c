@@ -65,6 +65,39 @@ static bool is_object(uint64_t va)
 	return va >= 4096 && !(va & 7) && va < 1ull << 47;
 }
 
+/* ---- frames --------------------------------------------------------------------------------- */
+
+int cpython_names_place(struct target *target, const struct script_python *python,
+			const uint8_t frame[SCRIPT_PYTHON_FRAME_BYTES],
+			struct control_script_place *ret)
+{
+	uint64_t words[SCRIPT_COOKIE_WORDS], type;
+	const uint64_t code = word_at(frame, python->frame_code) & ~7ull;
+	const uint64_t at = word_at(frame, python->frame_instr & ~7u);
+	int64_t position;
+	int32_t index;
+
+	if (!is_object(code) ||
+	    target_read(target, code + python->cookie_at, words, sizeof(words)) < 0 ||
+	    target_read(target, code + python->object_type, &type, sizeof(type)) < 0 ||
+	    (python->code_type && type != python->code_type))
+		return -EINVAL;
+	memcpy(&index, frame + python->frame_instr, sizeof(index));
+	if (python->flags & SCRIPT_PYTHON_LASTI_BYTES)
+		position = index >> 1;
+	else if (python->flags & SCRIPT_PYTHON_LASTI_UNITS)
+		position = index;
+	else
+		position = (int64_t)(at - code - python->code_bytecode) >> 1;
+	if (position < -1 || position >= (int64_t)SCRIPT_POSITION_NONE)
+		return -EINVAL;
+	ret->a = code;
+	ret->b = (uint64_t)(position < 0 ? SCRIPT_POSITION_NONE : (uint64_t)position)
+			 << SCRIPT_POSITION_SHIFT |
+		 script_cookie(words, python->cookie_words);
+	return 0;
+}
+
 /* ---- code objects --------------------------------------------------------------------------- */
 
 static uint32_t code_bytes(const struct script_python *python)

@@ -23,6 +23,11 @@ struct cpython_name {
 	char file[SCRIPT_NAME_MAX + 1];	    /* UTF-8, cut at its begin */
 };
 
+/* The place of a frame, whose bytes are at @frame. -EINVAL: it has no code object, or a position
+ * that no code object has. Offsets of @python must be as cpython_check() demands. */
+int cpython_names_place(struct target *target, const struct script_python *python,
+			const uint8_t frame[SCRIPT_PYTHON_FRAME_BYTES],
+			struct control_script_place *ret) must_use;
 /* Reads the names of @count places in a few batches. A place that cannot be read, or whose cookie
  * does not fit, is not known. 0, -ENOMEM, -ETIMEDOUT (@deadline_ns is monotonic), -ESRCH, -EPERM.
  */

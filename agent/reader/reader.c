@@ -169,7 +169,7 @@ static int answer_request(struct reader *r, const struct control_read_target *re
 		return rc;
 	write_target(r, target, go ? go->layout : NULL);
 	if (request->head.kind == CONTROL_THREADS)
-		rc = threads_read(&answer, &r->rows);
+		rc = threads_read(&answer, &r->rows, request->flags & READER_TASKS);
 	else if (request->head.kind == CONTROL_HEAP)
 		rc = read_heap(&answer, request->flags, err);
 	else if (request->head.kind == CONTROL_GOROUTINES)

@@ -212,3 +212,15 @@ unsigned thread_python_name(struct thread_python *python, uint64_t *words, unsig
 	}
 	return left;
 }
+
+const struct script_python *thread_python_runtime(const struct thread_python *python,
+						  const char **ret_why)
+{
+	if (!python->is_looked_at)
+		*ret_why = "no thread was seen in Python's interpreter";
+	else if (python->rc == -EOPNOTSUPP)
+		*ret_why = "this build of Python is not supported";
+	else if (python->rc < 0)
+		*ret_why = "the state of Python's threads could not be read";
+	return python->is_looked_at && python->rc == 0 ? &python->runtime.python : NULL;
+}

@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "agent/reader/task_records.h"
 #include "agent/reader/thread_sample.h"
 #include "agent/reader/thread_unwind.h"
 #include "agent/reader/thread_wait.h"
@@ -321,7 +322,15 @@ static int read_tasks(struct thread_reader *t, DIR *dir)
 	return read_moving(t);
 }
 
-int threads_read(struct answer *answer, struct row_tables *tables)
+static int read_asyncio(struct thread_reader *t)
+{
+	const char *why = "";
+	const struct script_python *python = thread_python_runtime(t->python, &why);
+
+	return task_records_write(t->answer, python, why);
+}
+
+int threads_read(struct answer *answer, struct row_tables *tables, bool with_tasks)
 {
 	cleanup_free struct thread_reader *t = calloc(1, sizeof(*t));
 	cleanup_thread_python struct thread_python *python = thread_python_create(answer);
@@ -343,6 +352,8 @@ int threads_read(struct answer *answer, struct row_tables *tables)
 	rc = row_tables_begin(tables, answer->maps);
 	if (rc == 0)
 		rc = read_tasks(t, dir);
+	if (rc == 0 && with_tasks)
+		rc = read_asyncio(t);
 	(void)closedir(dir);
 	return rc;
 }

@@ -10,8 +10,10 @@
 
 #define THREADS_READ_MAX 65536u
 
-/* Writes READ_THREAD records and what they refer to into @answer (not its end). At the deadline it
+/* Writes READ_THREAD records and what they refer to into @answer (not its end). With @with_tasks
+ * also the asyncio tasks of a CPython process (task_records.h). At the deadline it
  * stops and marks the answer as sampled. -ESRCH, -EPERM, -ENOMEM, errors of the writer. */
-int threads_read(struct answer *answer, struct row_tables *tables) must_use;
+int threads_read(struct answer *answer, struct row_tables *tables, bool with_tasks)
+	must_use;
 
 #endif

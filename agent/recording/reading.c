@@ -220,6 +220,15 @@ static int take_bucket(struct reading *reading, const struct read_bucket *b)
 	return add_item(reading, &item);
 }
 
+static int take_note(struct reading *reading, const struct read_note *note)
+{
+	if (!note->text || note->text > reading->texts.count)
+		return -EPROTO;
+	if (reading->note_count < READING_NOTES_MAX)
+		reading->notes[reading->note_count++] = note->text;
+	return 0;
+}
+
 int reading_take(void *ctx, const struct read_record *record)
 {
 	struct reading *reading = ctx;
@@ -244,6 +253,8 @@ int reading_take(void *ctx, const struct read_record *record)
 	case READ_PROFILE:
 		reading->profile = *record->profile;
 		return 0;
+	case READ_NOTE:
+		return take_note(reading, record->note);
 	case READ_END:
 		reading->end = *record->end;
 		return 0;

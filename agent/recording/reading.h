@@ -15,6 +15,7 @@
 #define READING_TEXT_BYTES_MAX (64u << 20)
 #define READING_MODULES_MAX    65536u
 #define READING_SCRIPTS_MAX    1000000u
+#define READING_NOTES_MAX      4u /* more are left out */
 
 struct reading_module {
 	uint64_t key;  /* of the symbolizer once the collector's file is found; 0 = no id is known */
@@ -91,6 +92,8 @@ struct reading {
 	struct reading_label_sets_vec label_sets;
 	struct reading_pairs_vec label_pairs;
 	struct reading_items_vec items;
+	uint32_t notes[READING_NOTES_MAX]; /* texts */
+	uint32_t note_count;
 	struct read_profile profile; /* MEMORY, BLOCK, MUTEX */
 	struct read_end end;
 };

@@ -321,6 +321,8 @@ enum reader_flag {
 	READER_LOCKS_ONLY = 2,
 	/* CONTROL_HEAP: only how much of the process is resident, whatever its allocator. */
 	READER_RESIDENT_ONLY = 4,
+	/* CONTROL_THREADS: also the asyncio tasks of a CPython process, as READ_GOROUTINE records. */
+	READER_TASKS = 8,
 };
 
 struct control_read_target {

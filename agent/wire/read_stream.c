@@ -20,6 +20,7 @@ static const size_t fixed_sizes[] = {
 	[READ_END] = sizeof(struct read_end),
 	[READ_HEAP] = sizeof(struct read_heap),
 	[READ_SCRIPT] = sizeof(struct read_script),
+	[READ_NOTE] = sizeof(struct read_note),
 };
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ enum read_kind {
 	READ_END = 10,	    /* struct read_end */
 	READ_HEAP = 11,	    /* struct read_heap */
 	READ_SCRIPT = 12,   /* struct read_script */
+	READ_NOTE = 13,	    /* struct read_note */
 };
 
 struct read_head {
@@ -98,6 +99,13 @@ struct read_script {
 	uint32_t id;
 	uint32_t function, file;   /* strings */
 	uint32_t line, first_line; /* 0 = unknown */
+	uint32_t reserved;
+};
+
+/* A sentence about what the answer leaves out, for the notes of the profile's quality. */
+struct read_note {
+	struct read_head head;
+	uint32_t text; /* string */
 	uint32_t reserved;
 };
 
@@ -283,6 +291,7 @@ struct read_record {
 		const struct read_bucket *bucket;
 		const struct read_heap *heap;
 		const struct read_script *script;
+		const struct read_note *note;
 		const struct read_end *end;
 	};
 	const char *text;	/* MODULE: path, STRING: text; not NUL-terminated */
