@@ -29,14 +29,15 @@ static void series_deinit(struct series *series)
 }
 
 static bool add_session(struct http_call *call, struct series *series, const char *id,
-			const struct goroutine_options *options)
+			bool has_tasks, const struct goroutine_options *options)
 {
 	struct profile **profile = &series->profiles[series->count];
 	struct err err = { 0 };
 
 	if (sessions_profile(call->api->options.sessions, call->request->tenant, id, profile, &err) < 0)
 		return false;
-	if (goroutine_analysis_init(&series->analyses[series->count], *profile, options) < 0) {
+	if (goroutines_have_tasks(*profile) != has_tasks ||
+	    goroutine_analysis_init(&series->analyses[series->count], *profile, options) < 0) {
 		*profile = profile_unref(*profile);
 		return false;
 	}
@@ -56,7 +57,8 @@ static void load_series(struct http_call *call, const struct side *side,
 
 	if (sessions_list(call->api->options.sessions, &query, &list, &err) == 0) {
 		for (uint32_t i = list.count; i-- > 0;)
-			(void)add_session(call, series, list.items[i].id, options);
+			(void)add_session(call, series, list.items[i].id,
+					  goroutines_have_tasks(newest->p), options);
 		session_list_deinit(&list);
 	}
 	series->analyses[series->count] = *newest;

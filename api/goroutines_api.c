@@ -17,6 +17,7 @@
 
 #define STACKS_DEFAULT 20
 #define STACKS_MAX     1000
+#define PREVIOUS_MAX   10   /* sessions among which one like this one is looked for */
 #define DIFF_FUNCTIONS 1000 /* listed by POST /diff, largest change first */
 
 const struct query_spec analysis_params[] = {
@@ -126,7 +127,8 @@ struct previous {
 	uint64_t count;
 };
 
-static int count_goroutines(struct http_call *call, const char *id,
+/* -ENODATA: the profile has asyncio tasks and @like has none, or the other way round. */
+static int count_goroutines(struct http_call *call, const char *id, const struct profile *like,
 			    const struct goroutine_options *options, uint64_t *ret)
 {
 	cleanup(profile) struct profile *p = NULL;
@@ -134,6 +136,8 @@ static int count_goroutines(struct http_call *call, const char *id,
 	struct err err = { 0 };
 	int rc = flamegraph_profile(call, id, &p, &err);
 
+	if (rc == 0 && goroutines_have_tasks(p) != goroutines_have_tasks(like))
+		rc = -ENODATA;
 	if (rc == 0)
 		rc = goroutine_analysis_init(&analysis, p, options);
 	if (rc < 0)
@@ -159,7 +163,7 @@ static bool previous_baseline(struct http_call *call, const struct side *side,
 		const struct baseline_info *info = &list.items[i];
 
 		found = info->created_at_ns < side->created_at_ns &&
-			count_goroutines(call, info->id, options, &ret->count) == 0;
+			count_goroutines(call, info->id, side->profile, options, &ret->count) == 0;
 		if (found)
 			(void)snprintf(ret->id, sizeof(ret->id), "%s", info->id);
 	}
@@ -173,14 +177,15 @@ static void previous_session(struct http_call *call, const struct side *side,
 {
 	struct session_query query = { .tenant = call->request->tenant, .service = side->service,
 				       .type = PROFILE_GOROUTINE, .status = SESSION_COMPLETED,
-				       .to_ns = side->created_at_ns, .limit = 1 };
+				       .to_ns = side->created_at_ns, .limit = PREVIOUS_MAX };
 	struct session_list list = { 0 };
 	struct err err = { 0 };
 
 	if (sessions_list(call->api->options.sessions, &query, &list, &err) < 0)
 		return;
-	if (list.count && count_goroutines(call, list.items[0].id, options, &ret->count) == 0)
-		(void)snprintf(ret->id, sizeof(ret->id), "%s", list.items[0].id);
+	for (uint32_t i = 0; i < list.count && !ret->id[0]; i++)
+		if (count_goroutines(call, list.items[i].id, side->profile, options, &ret->count) == 0)
+			(void)snprintf(ret->id, sizeof(ret->id), "%s", list.items[i].id);
 	session_list_deinit(&list);
 }
 

@@ -96,6 +96,8 @@ static int parse_start(const cJSON *body, struct session_request *request,
 	if (rc == 0)
 		rc = json_in_bool(body, "paths", &request->paths, err);
 	if (rc == 0)
+		rc = json_in_bool(body, "tasks", &request->tasks, err);
+	if (rc == 0)
 		rc = json_in_bool(body, "children", &request->children, err);
 	if (rc == 0)
 		rc = parse_labels(body, labels, &request->label_count, err);
@@ -111,7 +113,7 @@ static int parse_start(const cJSON *body, struct session_request *request,
 			  profile_type_info(request->type)->word);
 	json_in_unknown(body,
 			"service profileType durationSeconds sampleRate waitSeconds kernelLocks "
-			"wakers paths children labels",
+			"wakers paths tasks children labels",
 			warnings);
 	return 0;
 }

@@ -100,7 +100,7 @@ static const struct profile_type_info types[PROFILE_TYPE_MAX] = {
 		.values = { COUNT("goroutine") }, .value_count = 1, .value_index = 0,
 		.way = PROFILE_WAY_SNAPSHOT, .go_way = PROFILE_WAY_SNAPSHOT,
 		.judged = PROFILE_JUDGED_COUNTS, .kept = PROFILE_KEPT_SESSIONS,
-		.options = PROFILE_OPTION_INSTANT,
+		.options = PROFILE_OPTION_INSTANT | PROFILE_OPTION_TASKS,
 		.extra = "createdBy", .period = COUNT("goroutine"), .metric = "goroutines",
 	},
 	[PROFILE_IO] = {

@@ -65,6 +65,7 @@ enum profile_option {
 	PROFILE_OPTION_KERNEL_LOCKS = 4, /* waits for the kernel's locks */
 	PROFILE_OPTION_PATHS = 8,	 /* names of files and peers */
 	PROFILE_OPTION_INSTANT = 16,	 /* a duration of 0 s */
+	PROFILE_OPTION_TASKS = 32,	 /* asyncio tasks beside threads */
 };
 
 struct profile_type_info {

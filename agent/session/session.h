@@ -45,6 +45,7 @@ struct session_request {
 	bool kernel_locks;	  /* mutex: those of the kernel too */
 	bool wakers;		  /* types of waits: with the stacks of those who end them */
 	bool paths;		  /* io: with the files' paths and the sockets' peers */
+	bool tasks;		  /* goroutine: with the asyncio tasks of Python programs */
 	bool children;		  /* pid:N, what is sampled: with its descendants, living and yet to come */
 	bool continuous;	  /* by a continuous setting: apart from all that is asked for */
 	const struct session_label *labels;
@@ -71,7 +72,7 @@ struct session_info {
 	enum session_status status;
 	bool stopped_early;
 	bool continuous;
-	bool kernel_locks, wakers, paths;
+	bool kernel_locks, wakers, paths, tasks;
 	uint64_t created_at_ns;	  /* realtime */
 	uint64_t started_at_ns;	  /* realtime, 0 = waiting for the first process */
 	uint64_t completed_at_ns; /* realtime, 0 = running */

@@ -35,7 +35,7 @@ struct arguments {
 	bool system; /* include the runtime's own goroutines */
 	bool all;    /* everything, not one */
 	bool once;   /* no live view */
-	bool kernel_locks, wakers, paths;
+	bool kernel_locks, wakers, paths, tasks;
 	bool raw_frames;  /* with the interpreter's own functions */
 	bool children;	  /* start: with the descendants of pid:N */
 	bool no_children; /* record: without */
@@ -70,7 +70,7 @@ struct command_option_note {
 	const char *help;
 };
 
-#define COMMAND_OPTIONS 36
+#define COMMAND_OPTIONS 37
 
 extern const struct command commands[];
 extern const size_t command_count;

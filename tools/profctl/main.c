@@ -168,6 +168,9 @@ static int set_option(struct arguments *args, int letter, const char *value)
 	case 'P':
 		args->paths = true;
 		return 0;
+	case 'J':
+		args->tasks = true;
+		return 0;
 	case 'C':
 		args->children = true;
 		return 0;

@@ -37,6 +37,8 @@ int session_start(const struct arguments *args, const char *service, uint32_t du
 		(void)cJSON_AddBoolToObject(body, "wakers", true);
 	if (args->paths)
 		(void)cJSON_AddBoolToObject(body, "paths", true);
+	if (args->tasks)
+		(void)cJSON_AddBoolToObject(body, "tasks", true);
 	if (args->children)
 		(void)cJSON_AddBoolToObject(body, "children", true);
 	return client_json(args->client, "POST", SESSIONS_PATH "/start", body, ret);

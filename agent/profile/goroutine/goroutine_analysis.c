@@ -41,6 +41,9 @@ bool goroutine_is_blocked(const char *state, const char *wait)
 	 */
 	static const char *const go[] = { "chan ",     "select",  "semacquire", "sync.",
 					  "synctest.", "IO wait", "coroutine" };
+	static const char *const task[] = { "asyncio task",	  "asyncio gather", "asyncio future",
+					    "asyncio queue",  "asyncio lock",   "asyncio stream",
+					    "asyncio socket" };
 	static const char *const thread[] = { "futex", "pipe",	  "socket", "epoll",
 					      "poll",  "select",  "accept", "recv",
 					      "send",  "connect", "child",  "wait",
@@ -51,6 +54,9 @@ bool goroutine_is_blocked(const char *state, const char *wait)
 		for (i = 0; i < ARRAY_SIZE(go); i++)
 			if (text_begins(wait, go[i]))
 				return true;
+		for (i = 0; i < ARRAY_SIZE(task); i++)
+			if (!strcmp(wait, task[i]))
+				return true;
 		return false;
 	}
 	if (!strcmp(state, "sleeping") || !strcmp(state, "blocked"))
@@ -58,6 +64,13 @@ bool goroutine_is_blocked(const char *state, const char *wait)
 			if (text_begins(wait, thread[i]))
 				return true;
 	return false;
+}
+
+bool goroutines_have_tasks(const struct profile *p)
+{
+	struct attribute task;
+
+	return attribute_parse(p, GOROUTINE_LABEL_TASK, &task) == 0;
 }
 
 double goroutine_growth_rate(uint64_t current, uint64_t previous)

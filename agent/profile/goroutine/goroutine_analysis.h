@@ -19,6 +19,7 @@
 #define GOROUTINE_LABEL_OBJECT "waitObject" /* "channel 0x1", "sync.Mutex 0x1", "semaphore 0x1" */
 #define GOROUTINE_LABEL_ID     "goid"
 #define GOROUTINE_LABEL_LEAKED "leaked" /* "true": the runtime found that nothing can wake it */
+#define GOROUTINE_LABEL_TASK   "task"   /* name of an asyncio task; others have none */
 #define GOROUTINE_NOT_COUNTED  UINT32_MAX
 
 struct goroutine_options {
@@ -76,6 +77,9 @@ int goroutines_of_program(const struct profile *p, struct profile *view) must_us
 
 /* current / previous; 1.0 when there is nothing to compare with. */
 double goroutine_growth_rate(uint64_t current, uint64_t previous);
+
+/* Whether @p has asyncio tasks. Their number is not compared with that of a profile without. */
+bool goroutines_have_tasks(const struct profile *p);
 
 /* Whether Go's own dump shows a frame of this function (showframe in runtime/traceback.go): not the
  * runtime's unexported ones. */

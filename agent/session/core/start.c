@@ -44,6 +44,8 @@ static int check_options(const struct session_request *r, struct err *err)
 		rc = check_option(r, r->wakers, PROFILE_OPTION_WAKERS, "wakers", err);
 	if (rc == 0)
 		rc = check_option(r, r->paths, PROFILE_OPTION_PATHS, "paths", err);
+	if (rc == 0)
+		rc = check_option(r, r->tasks, PROFILE_OPTION_TASKS, "tasks", err);
 	return rc < 0 ? rc : check_option(r, r->children, PROFILE_OPTION_CHILDREN, "children", err);
 }
 
@@ -86,7 +88,8 @@ static uint64_t request_hash(const struct session_request *r)
 	uint64_t hash = hash_bytes(r->service, strlen(r->service), (uint64_t)r->type);
 
 	hash = hash_combine(hash, (uint64_t)r->duration_s << 32 | r->rate_hz);
-	hash = hash_combine(hash, (uint64_t)r->children << 35 | (uint64_t)r->paths << 34 |
+	hash = hash_combine(hash, (uint64_t)r->tasks << 36 | (uint64_t)r->children << 35 |
+					  (uint64_t)r->paths << 34 |
 					  (uint64_t)r->wakers << 33 |
 					  (uint64_t)r->kernel_locks << 32 | r->wait_s);
 	for (uint32_t i = 0; i < r->label_count; i++) {
@@ -239,6 +242,7 @@ static struct session *make_session(struct sessions *s, const struct session_req
 	info->kernel_locks = r->kernel_locks;
 	info->wakers = r->wakers;
 	info->paths = r->paths;
+	info->tasks = r->tasks;
 	info->continuous = r->continuous;
 	info->created_at_ns = clock_realtime_ns();
 	info->quality = quality_empty();

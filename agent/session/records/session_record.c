@@ -166,6 +166,7 @@ char *session_record_encode(const struct session_info *info, const struct sessio
 	(void)cJSON_AddBoolToObject(json, "kernelLocks", info->kernel_locks);
 	(void)cJSON_AddBoolToObject(json, "wakers", info->wakers);
 	(void)cJSON_AddBoolToObject(json, "paths", info->paths);
+	(void)cJSON_AddBoolToObject(json, "tasks", info->tasks);
 	record_add_u64(json, "samples", info->sample_count);
 	add_i64(json, "value", info->total_value);
 	record_add_u64(json, "bytes", info->raw_data_bytes);
@@ -367,6 +368,7 @@ int session_record_decode(const char *body, size_t len, struct session_info *ret
 	info.kernel_locks = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "kernelLocks"));
 	info.wakers = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "wakers"));
 	info.paths = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "paths"));
+	info.tasks = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "tasks"));
 	info.sample_count = record_u64(json, "samples");
 	info.total_value = get_i64(json, "value");
 	info.raw_data_bytes = record_u64(json, "bytes");

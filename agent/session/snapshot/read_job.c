@@ -26,6 +26,7 @@ struct run {
 	uint32_t round;
 	size_t done, failed;
 	uint64_t index_until_ns; /* monotonic: names are not waited for longer */
+	bool tasks;	  /* the asyncio tasks of Python programs, too */
 	bool by_states;	  /* a program does not keep this profile: goroutine states are sampled */
 	char reason[200]; /* of the first process that could not be read */
 };
@@ -43,6 +44,7 @@ static bool collect_targets(struct run *run)
 	if (reading_targets_collect(s, session, &run->targets, &run->beyond) < 0)
 		(void)snprintf(run->reason, sizeof(run->reason), "%s", strerror(ENOMEM));
 	run->session_started_ns = session->info.started_at_ns;
+	run->tasks = session->info.tasks;
 	run->round = recorder_begin_readings(session->recorder, run->job->phase);
 	return true;
 }
@@ -100,6 +102,7 @@ static int read_process(struct run *run, const struct reading_target *target,
 		note_threads(run, target->p.tgid, err);
 	*err = (struct err){ 0 };
 	request.kind = CONTROL_THREADS;
+	request.flags = run->tasks ? READER_TASKS : 0;
 	request.deadline_ms = THREADS_DEADLINE_MS;
 	return ask_once(run, &request, reading, err);
 }
@@ -181,6 +184,12 @@ static void note_reading(struct session *session, const struct reading *reading,
 			      "process %u: no garbage collection has finished yet: the values are "
 			      "of what was allocated so far",
 			      tgid);
+	for (uint32_t i = 0; i < reading->note_count; i++) {
+		const struct reading_text *text = &reading->texts.data[reading->notes[i] - 1];
+
+		recorder_note(session->recorder, "process %u: %.*s", tgid, (int)text->len,
+			      (const char *)reading->text.data + text->first);
+	}
 	if (end->inconsistent)
 		recorder_note(session->recorder, "process %u: %llu ran while they were read: no stack",
 			      tgid, (unsigned long long)end->inconsistent);

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
+"""The view of threads with asyncio tasks against what the program itself says of each: asyncio.all_tasks(), the chain of
+coroutines with its lines, the state, and the tasks that await it. Each CPython that is found here is tested."""
+import gzip
+import os
+
+from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, main
+from test_python_truth import VERSIONS, WITHOUT_GIL, fields, interpreters, pprof_stacks, three
+
+PROGRAM = os.path.join(ROOT, "tests/workloads/python/tasks.py")
+ASLEEP = os.path.join(ROOT, "tests/workloads/python/asleep.py")
+MARKER = "[task]"
+SPINNERS = 300
+WAITS = {"main": "asyncio gather", "first": "asyncio task", "lock": "asyncio lock", "stream": "asyncio stream",
+         "worker 0": "asyncio queue", "leaf": "asyncio sleep", "by generator": "asyncio future", "deep": "asyncio sleep"}
+# What each coroutine of the busy program awaits, and what its line says then.
+SPINS = {"spins": {"even": "even()", "odd": "odd()", None: "brief()"}, "brief": {"even": "even()"},
+         "even": {"sleep": "sleep(0)"}, "odd": {"sleep": "sleep(0)"}}
+
+
+def read(daemon, program, **extra):
+    """The result of a goroutine session with tasks, and [(labels, frames)] of its threads and tasks, innermost first."""
+    result = daemon.profile(program.service, 1, "goroutine", **{"tasks": True, **extra})
+    data = daemon.get(f"{FAMILY_A}/{result['id']}/flamegraph?format=pprof").body
+    raw = list(fields(gzip.decompress(data)))
+    strings = [value.decode() for field, value in raw if field == 6]
+    found = []
+    for (frames, value), sample in zip(pprof_stacks(data), [value for field, value in raw if field == 2]):
+        labels = {strings[label[1]]: strings[label.get(2, 0)]
+                  for label in (dict(fields(part)) for field, part in fields(sample) if field == 3)}
+        found += [(labels, [list(frame) for frame in frames[::-1]])] * value
+    return result, found
+
+
+def chains(frames):
+    """The chains of the task and of those behind it."""
+    found = [[]]
+    for frame in frames:
+        if frame[0] == MARKER:
+            found.append([])
+        else:
+            found[-1].append(frame)
+    check(not found.pop(), f"{frames} does not end in {MARKER}")
+    return found
+
+
+def expected_chains(account, name):
+    """The own chain, then that of the one task that awaits it, and so on."""
+    found = [account[name]["chain"]]
+    while len(account[name]["awaitedBy"]) == 1:
+        name = account[name]["awaitedBy"][0]
+        found.append(account[name]["chain"])
+    return found
+
+
+def check_way(version, path, way):
+    with Daemon() as daemon, Counting(path, PROGRAM, way) as program:
+        due = program.counters()
+        result, found = read(daemon, program)
+        said = f"{version} {way}: {result['quality']}"
+        tasks = {labels["task"]: (labels, frames) for labels, frames in found if "task" in labels}
+        threads = [frames for labels, frames in found if "task" not in labels]
+        check(len(threads) == 2 and result["sampleCount"] == len(found) == len(due) + 2, f"{said}: {len(found)} rows")
+        check(set(tasks) == set(due) and len(due) >= 50, f"{said}: {set(tasks) ^ set(due)}")
+        for name, (labels, frames) in tasks.items():
+            seen = {"state": labels["state"], "chain": chains(frames)[0],
+                    "awaitedBy": sorted(filter(None, labels.get("awaitedBy", "").split(", ")))}
+            check(seen == due[name], f"{version} {way}, task {name}: {seen}, the program says {due[name]}")
+            check(chains(frames) == expected_chains(due, name), f"{version} {way}, task {name}: {frames}")
+        waits = {name: tasks[name][0].get("wait") for name in WAITS}
+        check(waits == WAITS, f"{version} {way}: {waits}")
+        states = sorted(task["state"] for task in due.values())
+        check((way == "running") == ("running" in states and "runnable" in states), f"{version} {way}: {states}")
+        without, plain = read(daemon, program, tasks=False)
+        check(without["sampleCount"] == 2 and not any("task" in labels for labels, _ in plain), f"{said}: tasks unasked for")
+
+
+def check_version(version):
+    path = interpreters().get(version)
+    if not path:
+        raise Skip(f"CPython {version} is not installed")
+    for way in ("parked", "running"):
+        check_way(version, path, way)
+
+
+def fault(frames, lines):
+    """The first error in the chain of a task of the busy program; None if there is none."""
+    for frame, inner in zip(frames[::-1], [*frames[::-1][1:], None]):
+        name, file, line = frame
+        if file != PROGRAM:
+            continue
+        begins = lines[line].startswith("async def")  # it has not begun to run
+        called = inner and inner[0]
+        says = SPINS.get(name, {}).get(called, "def" if begins and not called else None)
+        if begins and not called:
+            continue
+        if says is None or says not in lines[line]:
+            return f"{name} at line {line} awaits {called}"
+    return None
+
+
+def tasks_that_run():
+    """Tasks that never stop: each is listed once, and no chain is made of two moments."""
+    found = interpreters()
+    with open(PROGRAM, encoding="utf-8") as f:
+        lines = [""] + f.read().splitlines()
+    for version in three(found):
+        rows = whole = 0
+        with Daemon() as daemon, Counting(found[version], PROGRAM, "busy") as program:
+            for _ in range(5):
+                result, items = read(daemon, program)
+                names = sorted(labels["task"] for labels, _ in items if labels.get("task", "").startswith("spinner"))
+                check(names == sorted(f"spinner {i}" for i in range(SPINNERS)), f"{version}: {len(names)} {result['quality']}")
+                for labels, frames in items:
+                    if labels.get("task") != "brief" and not labels.get("task", "").startswith("spinner"):
+                        continue
+                    rows += 1
+                    if frames[-1][0] != MARKER:
+                        check(frames[-1][0] in ("[no stack]", "[running]", "[runnable]"), f"{version}: {frames}")
+                        continue
+                    whole += 1
+                    # A task that runs has frames of functions, too, and may be between two of its awaits.
+                    wrong = labels["state"] != "running" and fault(chains(frames)[0], lines)
+                    check(not wrong, f"{version}: {labels} {frames}: {wrong}")
+        check(whole >= 0.8 * rows, f"{version}: {whole} of {rows} tasks have chains")
+
+
+def what_is_left_out_is_said():
+    """A program without asyncio, one that is no Python, tasks of a class that cannot be read, a type without tasks."""
+    found = interpreters()
+    version = list(filter(found.get, VERSIONS))[-1]
+    with Daemon() as daemon:
+        with Counting(found[version], ASLEEP) as program:
+            notes = read(daemon, program)[0]["quality"]["notes"]
+            check(any("no asyncio tasks: asyncio is not used" in note for note in notes), f"{version} without: {notes}")
+        with Counting("sh", "-c", "echo ready; read line; echo {}; sleep 1000") as program:
+            notes = read(daemon, program)[0]["quality"]["notes"]
+            check(any("no asyncio tasks: no thread was seen in Python" in note for note in notes), f"sh: {notes}")
+            answer = daemon.request("POST", FAMILY_A + "/start",
+                                    {"service": program.service, "profileType": "cpu", "tasks": True})
+            check(answer.status == 400 and "tasks: only for goroutine" in str(answer.json()), f"cpu with tasks: {answer}")
+        for other in filter(found.get, VERSIONS):
+            with Counting(found[other], PROGRAM, "foreign") as program:
+                # all_tasks() of 3.14 leaves such tasks out
+                due = {name for name in program.counters() if not name.startswith("foreign")}
+                result, items = read(daemon, program)
+                notes = result["quality"]["notes"]
+                check(any("3 asyncio tasks are not listed: their class Task" in note for note in notes), f"{other}: {notes}")
+                shown = {labels["task"] for labels, _ in items if "task" in labels}
+                check(shown == due, f"{other}: {shown ^ due}")
+        if WITHOUT_GIL in found:
+            with Counting(found[WITHOUT_GIL], PROGRAM, "parked") as program:
+                notes = read(daemon, program)[0]["quality"]["notes"]
+                check(any("layout of asyncio's tasks" in note for note in notes), f"{WITHOUT_GIL}: {notes}")
+
+
+def of(version):
+    def test():
+        check_version(version)
+    test.__name__ = "cpython_" + version.replace(".", "_")
+    test.__doc__ = f"Tasks of CPython {version}."
+    return test
+
+
+if __name__ == "__main__":
+    main(*map(of, VERSIONS), tasks_that_run, what_is_left_out_is_said)
