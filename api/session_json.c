@@ -158,14 +158,42 @@ static void times_json(struct json_out *json, const struct session_info *info)
 	json_out_uint(json, "requestedDurationSeconds", info->requested_duration_s);
 }
 
+#define WAYS_PCT  5.0 /* of the total, from which on a function's callers are told apart */
+#define WAYS_ROWS 10u
+
+static void ways_json(struct json_out *json, const struct profile *p, const struct own_ways *ways,
+		      double percent)
+{
+	json_out_open(json, "callers", '[');
+	for (uint32_t i = 0; i < ways->count; i++) {
+		const struct own_way *way = &ways->ways[i];
+
+		json_out_open(json, NULL, '{');
+		json_out_real(json, "pct", (double)way->value * percent, 4);
+		json_out_int(json, "value", way->value);
+		json_out_open(json, "path", '[');
+		for (uint32_t n = 0; n < way->callers_count; n++)
+			json_out_text(json, NULL,
+				      profile_string(p, p->functions[way->callers[n]].name));
+		json_out_close(json, ']');
+		json_out_close(json, '}');
+	}
+	json_out_close(json, ']');
+}
+
 static int own_functions_json(struct json_out *json, const struct profile *p, unsigned value_index,
 			      uint32_t top)
 {
 	cleanup_free struct own_function *rows = NULL;
+	cleanup_free struct own_ways *ways = NULL;
 	const double percent = p->totals[value_index] ? 100.0 / (double)p->totals[value_index] : 0;
-	size_t count = 0;
+	size_t count = 0, large = 0;
 	int rc = own_functions(p, value_index, &rows, &count);
 
+	while (rc == 0 && large < count && large < WAYS_ROWS &&
+	       (double)rows[large].value * percent >= WAYS_PCT)
+		large++;
+	rc = rc < 0 ? rc : own_ways(p, value_index, rows, large, &ways);
 	if (rc < 0)
 		return rc;
 	json_out_open(json, NULL, '[');
@@ -180,6 +208,9 @@ static int own_functions_json(struct json_out *json, const struct profile *p, un
 		json_out_real(json, "pct", (double)rows[i].value * percent, 4);
 		json_out_int(json, "value", rows[i].value);
 		json_out_text(json, "wait", rows[i].wait ? profile_string(p, rows[i].wait) : NULL);
+		json_out_text(json, "state", rows[i].state ? profile_string(p, rows[i].state) : NULL);
+		if (i < large)
+			ways_json(json, p, &ways[i], percent);
 		json_out_close(json, '}');
 	}
 	json_out_close(json, ']');

@@ -12,7 +12,8 @@
 
 struct own_function {
 	uint32_t function; /* of the profile */
-	uint32_t wait; /* string id of the kind of wait with the most of it; 0 = none */
+	/* String ids of the kind of wait and the state that have the most of it; 0 = none. */
+	uint32_t wait, state;
 	int64_t value;
 	bool is_foreign; /* all of it are waits in stacks without a function of the program */
 };
@@ -24,5 +25,27 @@ struct own_function {
  * runtime's. *ret is the caller's (free). -ENOMEM. */
 int own_functions(const struct profile *p, unsigned value_index, struct own_function **ret,
 		  size_t *ret_count) must_use;
+
+enum { OWN_WAYS_MAX = 4, OWN_CALLERS_MAX = 8 };
+
+/* A chain of callers by which a program comes to one of its own functions. */
+struct own_way {
+	int64_t value;		/* of the own function's value */
+	uint32_t callers_count;
+	uint32_t callers[OWN_CALLERS_MAX]; /* functions of the profile, nearest first */
+};
+
+struct own_ways {
+	uint32_t count;
+	struct own_way ways[OWN_WAYS_MAX]; /* largest first */
+};
+
+/* Tells apart what one function does for several callers: many programs have one function in which
+ * they wait, or allocate, for every purpose. For each of the @count functions @rows, from
+ * own_functions(), the ways in which it is called: the callers that all have in common, then those
+ * that differ. A way has at least a tenth of the function's value, so several may be missing. *ret
+ * has @count elements and is the caller's (free). -ENOMEM. */
+int own_ways(const struct profile *p, unsigned value_index, const struct own_function *rows,
+	     size_t count, struct own_ways **ret) must_use;
 
 #endif

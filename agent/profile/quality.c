@@ -15,13 +15,44 @@
 /* Per node, of the stack that ends there: a parent's numbers come first, so one pass fills all. */
 struct stack_facts {
 	uint32_t frames, unknown, guessed;
+	uint32_t bare; /* the file without symbols of the innermost such frame; 0 = none */
 	bool truncated, lost, jit, approximate_java, approximate_js;
+	uint8_t interpreters; /* bits: elements of interpreters[] */
+};
+
+/* Interpreters whose functions have no names. @loop runs them, and is exported for their
+ * extensions, so that a stripped file names it, too. */
+static const struct interpreter {
+	const char *language, *loop, *remedy;
+} interpreters[] = {
+	{ "PHP", "execute_ex", "PHP-FPM's slow log (request_slowlog_timeout) names them" },
+	{ "Ruby", "rb_vm_exec", "rbspy or stackprof names them" },
+	{ "Perl", "Perl_runops_standard", "Devel::NYTProf names them" },
 };
 
 #define JIT_NOTE_PCT	  1.0 /* of the samples, from which on it is worth a word */
 #define APPROXIMATE_NOTE_PCT 1.0
+#define INTERPRETER_NOTE_PCT 1.0
 #define STRIPPED_NOTE_PCT 2.0 /* of the frames */
+#define STRIPPED_NOTES	  2u  /* files at most */
 #define JS_MODULE	  "[js]" /* agent/collect/script.c */
+
+static uint8_t interpreter_bit(const char *name)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(interpreters); i++)
+		if (!strcmp(name, interpreters[i].loop))
+			return (uint8_t)(1u << i);
+	return 0;
+}
+
+/* Would a debug package name @frame? Files that nobody could read are counted apart. */
+static bool is_bare(const struct profile *p, const struct profile_frame *frame)
+{
+	const struct profile_mapping *mapping = &p->mappings[frame->mapping];
+
+	return frame->kind == PROFILE_FRAME_UNKNOWN && !mapping->unread && !mapping->is_unanswered &&
+	       profile_string(p, mapping->path)[0] == '/';
+}
 
 static struct stack_facts extend(const struct profile *p, struct stack_facts facts, uint32_t frame)
 {
@@ -35,6 +66,10 @@ static struct stack_facts extend(const struct profile *p, struct stack_facts fac
 	}
 	facts.frames++;
 	facts.unknown += f->kind == PROFILE_FRAME_UNKNOWN;
+	if (is_bare(p, f))
+		facts.bare = f->mapping;
+	if (f->kind == PROFILE_FRAME_NATIVE)
+		facts.interpreters |= interpreter_bit(name);
 	facts.jit |= f->kind == PROFILE_FRAME_JIT && !strcmp(name, PROFILE_JIT);
 	if (f->flags & PROFILE_FRAME_APPROXIMATE) {
 		bool is_js = !strcmp(profile_string(p, p->mappings[f->mapping].path), JS_MODULE);
@@ -51,8 +86,7 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* Frames of files that nobody could read are counted apart from those that a debug package would
- * name. */
+/* Frames of files that nobody could read: no debug package would name them. */
 static int note_unread(const struct profile *p, struct profile_quality *ret)
 {
 	cleanup_free bool *seen = calloc(p->mapping_count, sizeof(*seen));
@@ -78,34 +112,57 @@ static int note_unread(const struct profile *p, struct profile_quality *ret)
 	return 0;
 }
 
-/* The stripped file with the most unknown frames, if they are worth a word. @weight: by node, what
- * the samples that end there weigh; becomes that of all samples that pass there. */
-static int note_stripped(const struct profile *p, double *weight, struct profile_quality *ret)
-{
-	cleanup_free double *unknown = calloc(p->mapping_count + 1, sizeof(*unknown));
-	double frames = 0;
-	uint32_t worst = 0, i;
+/* Weights of a file's unknown frames. */
+struct bare_file {
+	double frames;	/* all of them */
+	double samples; /* samples whose innermost unknown frame is one of them */
+};
 
-	if (!unknown)
+/* The file of @files that hides the most samples, of those that are worth a word; 0 = none. */
+static uint32_t worst_file(const struct bare_file *files, uint32_t count, double all_frames)
+{
+	uint32_t worst = 0;
+
+	for (uint32_t i = 1; i < count; i++)
+		if (percent(files[i].frames, all_frames) >= STRIPPED_NOTE_PCT &&
+		    files[i].samples > files[worst].samples)
+			worst = i;
+	return worst;
+}
+
+/* Notes the files without symbols that hide where most samples end: names of a library's functions
+ * answer more than those of the program that calls it. @weight: by node, what the samples that end
+ * there weigh; becomes that of all samples that pass there. */
+static int note_stripped(const struct profile *p, const struct stack_facts *facts, double *weight,
+			 struct profile_quality *ret)
+{
+	cleanup_free struct bare_file *files = calloc(p->mapping_count + 1, sizeof(*files));
+	double frames = 0;
+	uint32_t worst, i;
+
+	if (!files)
 		return -ENOMEM;
+	for (i = 1; i < p->node_count; i++)
+		if (facts[i].bare)
+			files[facts[i].bare].samples += weight[i];
 	for (i = p->node_count; i-- > 1;) {
 		const struct profile_frame *f = &p->frames[p->nodes[i].frame];
 
 		weight[p->nodes[i].parent] += weight[i];
 		frames += f->kind != PROFILE_FRAME_MARKER ? weight[i] : 0;
-		if (f->kind == PROFILE_FRAME_UNKNOWN && !p->mappings[f->mapping].unread &&
-		    !p->mappings[f->mapping].is_unanswered &&
-		    profile_string(p, p->mappings[f->mapping].path)[0] == '/')
-			unknown[f->mapping] += weight[i];
+		if (is_bare(p, f))
+			files[f->mapping].frames += weight[i];
 	}
-	for (i = 1; i < p->mapping_count; i++)
-		if (unknown[i] > unknown[worst] || !worst)
-			worst = i;
-	if (worst && percent(unknown[worst], frames) >= STRIPPED_NOTE_PCT)
+	for (unsigned n = 0; n < STRIPPED_NOTES; n++) {
+		worst = worst_file(files, p->mapping_count, frames);
+		if (!worst)
+			break;
 		quality_note(ret,
 			     "no symbols in %.60s: install its debug package (-dbgsym, -debuginfo) or "
 			     "set collect.debuginfod_urls",
 			     profile_string(p, p->mappings[worst].path));
+		files[worst].samples = 0;
+	}
 	return 0;
 }
 
@@ -140,7 +197,15 @@ static int note_claims(const struct profile *p, struct profile_quality *ret)
 /* Weights of the samples that the notes are about. */
 struct shares {
 	double jit, approximate_java, approximate_js, lost;
+	double interpreters[ARRAY_SIZE(interpreters)];
 };
+
+/* Adds the weight of a sample that lies in interpreters. */
+static void add_interpreters(struct shares *shares, uint8_t bits, double weight)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(interpreters); i++)
+		shares->interpreters[i] += bits >> i & 1 ? weight : 0;
+}
 
 /* Without a figure: parts of a profile, and what they are merged into, say the same once. */
 static void note_shares(const struct shares *shares, double samples, struct profile_quality *ret)
@@ -149,6 +214,12 @@ static void note_shares(const struct shares *shares, double samples, struct prof
 		quality_note(ret, "[jit] is code that only its runtime can name: "
 				  "DOTNET_PerfMapEnabled=1, and for a Java virtual machine other "
 				  "than HotSpot its perf map");
+	for (unsigned i = 0; i < ARRAY_SIZE(interpreters); i++)
+		if (percent(shares->interpreters[i], samples) >= INTERPRETER_NOTE_PCT)
+			quality_note(ret,
+				     "functions of %s have no names here, only the C functions that "
+				     "they call; %s",
+				     interpreters[i].language, interpreters[i].remedy);
 	if (percent(shares->approximate_java, samples) >= APPROXIMATE_NOTE_PCT)
 		quality_note(ret, "innermost compiled Java frames are approximate: line and inlined "
 				  "methods are of the next recorded place (-XX:+DebugNonSafepoints "
@@ -192,6 +263,7 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 		shares.approximate_java += f->approximate_java ? weight : 0;
 		shares.approximate_js += f->approximate_js ? weight : 0;
 		shares.lost += f->lost ? weight : 0;
+		add_interpreters(&shares, f->interpreters, weight);
 		if (f->lost)
 			continue;
 		weights[p->samples[i].node] += weight;
@@ -205,7 +277,7 @@ int quality_of_frames(const struct profile *p, struct profile_quality *ret)
 				 (1 - shares.lost / (samples > 0 ? samples : 1)) * percent(unknown, frames);
 	ret->guessed_frame_pct = percent(guessed, frames);
 	note_shares(&shares, samples, ret);
-	rc = note_stripped(p, weights, ret);
+	rc = note_stripped(p, facts, weights, ret);
 	if (rc == 0)
 		rc = note_claims(p, ret);
 	return rc < 0 ? rc : note_unread(p, ret);

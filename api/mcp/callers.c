@@ -78,16 +78,43 @@ int callers_add(cJSON *to, const char *name, const struct profile *p, unsigned f
 	return rc;
 }
 
+/* Adds the ways in which an own function is called, if there are several. */
+static int add_ways(cJSON *row, const struct profile *p, const struct own_ways *ways,
+		    double percent)
+{
+	cJSON *list = ways->count > 1 ? cJSON_AddArrayToObject(row, "calledBy") : NULL;
+
+	for (uint32_t i = 0; list && i < ways->count; i++) {
+		const struct own_way *way = &ways->ways[i];
+		cJSON *object = cJSON_CreateObject(), *path;
+
+		if (!object || !cJSON_AddItemToArray(list, object)) {
+			cJSON_Delete(object);
+			return -ENOMEM;
+		}
+		(void)cJSON_AddNumberToObject(object, "pct", percent * (double)way->value);
+		path = cJSON_AddArrayToObject(object, "callers");
+		for (uint32_t n = 0; path && n < way->callers_count; n++)
+			(void)cJSON_AddItemToArray(
+				path, cJSON_CreateString(profile_string(
+					      p, p->functions[way->callers[n]].name)));
+	}
+	return 0;
+}
+
 int callers_add_own(cJSON *to, const struct profile *p, unsigned limit)
 {
 	const unsigned index = profile_value_index(p);
 	const double percent = p->totals[index] ? 100.0 / (double)p->totals[index] : 0;
 	cleanup_free struct own_function *rows = NULL;
+	cleanup_free struct own_ways *ways = NULL;
 	cJSON *list = cJSON_AddArrayToObject(to, "ownFunctions");
 	size_t count = 0;
 	int rc = list ? own_functions(p, index, &rows, &count) : -ENOMEM;
 
-	for (size_t i = 0; rc == 0 && i < count && i < limit; i++) {
+	count = count < limit ? count : limit;
+	rc = rc < 0 ? rc : own_ways(p, index, rows, count, &ways);
+	for (size_t i = 0; rc == 0 && i < count; i++) {
 		const struct profile_function *function = &p->functions[rows[i].function];
 		cJSON *object = cJSON_CreateObject();
 
@@ -101,6 +128,7 @@ int callers_add_own(cJSON *to, const struct profile *p, unsigned limit)
 		(void)cJSON_AddNumberToObject(object, "pct", percent * (double)rows[i].value);
 		if (rows[i].wait)
 			(void)cJSON_AddStringToObject(object, "wait", profile_string(p, rows[i].wait));
+		rc = add_ways(object, p, &ways[i], percent);
 	}
 	return rc;
 }

@@ -12,7 +12,8 @@
 int callers_add(cJSON *to, const char *name, const struct profile *p, unsigned functions,
 		unsigned callers) must_use;
 /* Adds to @to a list `ownFunctions` of at most @limit of the program's own functions
- * (agent/profile/own_functions.h) with their share in percent and their kind of wait. -ENOMEM. */
+ * (agent/profile/own_functions.h) with their share in percent, their kind of wait, and the
+ * ways in which they are called if there are several. -ENOMEM. */
 int callers_add_own(cJSON *to, const struct profile *p, unsigned limit) must_use;
 
 #endif

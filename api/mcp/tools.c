@@ -275,7 +275,7 @@ static int describe(struct tool_call *t, const char *id, uint64_t limit)
 		t, "units",
 		"selfPct, cumulativePct, pct: percent of totalValue; callersPctOfSelf: percent of "
 		"selfPct; ownFunctions: by the program's innermost function, without kernel, "
-		"libraries and interpreter");
+		"libraries and interpreter; calledBy: the ways to it, nearest caller first");
 	return rc;
 }
 
@@ -314,7 +314,7 @@ static int describe_window(struct tool_call *t, const char *service, uint64_t li
 		t, "units",
 		"selfPct, cumulativePct, pct: percent of totalValue; callersPctOfSelf: percent of "
 		"selfPct; ownFunctions: by the program's innermost function, without kernel, "
-		"libraries and interpreter");
+		"libraries and interpreter; calledBy: the ways to it, nearest caller first");
 	return 0;
 }
 

@@ -29,6 +29,7 @@ static uint32_t frame_of(struct profile_builder *b, char *word)
 		{ "jit", PROFILE_FRAME_JIT, 0, NULL },
 		{ "python", PROFILE_FRAME_INTERPRETED, 0, "[python]" },
 		{ "stripped", PROFILE_FRAME_UNKNOWN, 0, "/usr/bin/stripped" },
+		{ "bare", PROFILE_FRAME_UNKNOWN, 0, "/usr/lib/libbare.so" },
 	};
 	struct profile_frame frame = { 0 };
 	struct profile_function function = { 0 };

@@ -3,8 +3,9 @@
  * ...]`: names are pid, comm, tid, thread, state, wait, extra, at (seconds since the profile's
  * start: adds an event) and anything else, which becomes a label. A frame is `name`,
  * `package!name`, with `@kernel`, `@go`, `@unknown`, `@marker`, `@jit`, `@python`, `@stripped`
- * (unknown, of /usr/bin/stripped) or `@guessed` behind it where it is not native. Without as many
- * values as the type has, the value is the main one and the others are 1. */
+ * (unknown, of /usr/bin/stripped), `@bare` (of /usr/lib/libbare.so) or `@guessed` behind it where
+ * it is not native. Without as many values as the type has, the value is the main one and the
+ * others are 1. */
 #ifndef PROFD_TESTS_PROFILE_TEXT_H
 #define PROFD_TESTS_PROFILE_TEXT_H
 

@@ -205,6 +205,41 @@ static void test_own_functions(void **state)
 	free(rows);
 }
 
+/* Many programs wait, or allocate, in one function for every purpose: its callers tell those apart,
+ * largest first, from the first caller that differs on. */
+static void test_ways_to_an_own_function(void **state)
+{
+	cleanup(profile) struct profile *p =
+		MAKE(PROFILE_OFFCPU, "wait=epoll main;serve;lock;sleep;latch;wait;libc!pthread_x;f@kernel 50",
+		     "wait=epoll main;serve;lockTwice;lock;sleep;latch;wait 20", "wait=epoll idle;latch;wait 25",
+		     "wait=epoll rare;latch;wait 5", "state=runqueue main;work 9", "state=preempted main;work 8");
+	static const char *const paths[2][3] = { { "latch", "sleep", "lock" }, { "latch", "idle", NULL } };
+	struct own_function *rows;
+	struct own_ways *ways;
+	size_t count;
+
+	assert_int_equal(own_functions(p, profile_value_index(p), &rows, &count), 0);
+	assert_int_equal(count, 2);
+	assert_string_equal(profile_string(p, rows[1].state), "runqueue");
+	assert_int_equal(own_ways(p, profile_value_index(p), rows, count, &ways), 0);
+	assert_int_equal(ways[0].count, 2);
+	assert_int_equal(ways[0].ways[0].value, 70);
+	assert_int_equal(ways[0].ways[1].value, 25);
+	for (size_t i = 0; i < 2; i++) {
+		const struct own_way *way = &ways[0].ways[i];
+
+		assert_int_equal(way->callers_count, i ? 2 : 3);
+		for (uint32_t n = 0; n < way->callers_count; n++)
+			assert_string_equal(profile_string(p, p->functions[way->callers[n]].name),
+					    paths[i][n]);
+	}
+	assert_int_equal(ways[1].count, 1); /* one way: all of its callers */
+	assert_int_equal(ways[1].ways[0].callers_count, 1);
+	assert_int_equal(ways[1].ways[0].value, 17);
+	free(ways);
+	free(rows);
+}
+
 /* Idle threads of a runtime wait longest, but nobody asks for them. Their work counts. */
 static void test_waits_of_a_runtime_come_last(void **state)
 {
@@ -239,6 +274,37 @@ static void test_stripped_file_is_named(void **state)
 	assert_int_equal(few->quality.note_count, 0);
 	assert_int_equal(some->quality.note_count, 1);
 	assert_non_null(strstr(some->quality.notes[0], "no symbols in /usr/bin/stripped: install"));
+}
+
+/* The file in which the time is spent is named before the program that calls it. */
+static void test_stripped_library_is_named_first(void **state)
+{
+	cleanup(profile) struct profile *some =
+		MAKE(PROFILE_CPU, "main@stripped;handle@stripped;deflate@bare;copy@kernel 10 10",
+		     "main@stripped;parse@stripped 5 10");
+
+	assert_int_equal(some->quality.note_count, 2);
+	assert_non_null(strstr(some->quality.notes[0], "no symbols in /usr/lib/libbare.so: install"));
+	assert_non_null(strstr(some->quality.notes[1], "no symbols in /usr/bin/stripped: install"));
+}
+
+/* A profile of an interpreter whose functions have no names says so, and what would name them. */
+static void test_interpreters_say_what_names_their_functions(void **state)
+{
+	cleanup(profile) struct profile *few = MAKE(PROFILE_CPU, "main;execute_ex 1 10", "main 150 10");
+	cleanup(profile) struct profile *php =
+		MAKE(PROFILE_CPU, "main;execute_ex;php_match 9 10", "main 9 10");
+	cleanup(profile) struct profile *both =
+		MAKE(PROFILE_CPU, "rb_vm_exec;rb_ary_sort 9 10", "Perl_runops_standard 9 10");
+
+	assert_int_equal(few->quality.note_count, 0);
+	assert_int_equal(php->quality.note_count, 1);
+	assert_string_equal(php->quality.notes[0],
+			    "functions of PHP have no names here, only the C functions that they call; "
+			    "PHP-FPM's slow log (request_slowlog_timeout) names them");
+	assert_int_equal(both->quality.note_count, 2);
+	assert_non_null(strstr(both->quality.notes[0], "functions of Ruby have no names"));
+	assert_non_null(strstr(both->quality.notes[1], "functions of Perl have no names"));
 }
 
 /* A stack that never arrived counts as wholly unknown, however short its marker is. */
@@ -712,7 +778,10 @@ int main(void)
 		cmocka_unit_test(test_quality_percentages),
 		cmocka_unit_test(test_own_functions),
 		cmocka_unit_test(test_waits_of_a_runtime_come_last),
+		cmocka_unit_test(test_ways_to_an_own_function),
 		cmocka_unit_test(test_stripped_file_is_named),
+		cmocka_unit_test(test_stripped_library_is_named_first),
+		cmocka_unit_test(test_interpreters_say_what_names_their_functions),
 		cmocka_unit_test(test_lost_stacks_are_unknown),
 		cmocka_unit_test(test_jit_says_its_remedy),
 		cmocka_unit_test(test_merge_is_sum),

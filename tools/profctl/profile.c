@@ -128,6 +128,42 @@ static bool own_says_nothing_new(const cJSON *own, const cJSON *all)
 	       output_number(a, "value") <= 1.1 * output_number(b, "selfValue");
 }
 
+/* The kind of wait of most of @function's value, or what else kept its threads. */
+static const char *mostly(const cJSON *function)
+{
+	const char *wait = output_text(function, "wait"), *state = output_text(function, "state");
+
+	if (*wait)
+		return wait;
+	return strcmp(state, "runqueue") ? state : "run queue";
+}
+
+/* Adds a row for each way in which @function is called, if there are several. */
+static void add_ways(struct table *table, const cJSON *function, bool waits, double largest,
+		     const char *unit)
+{
+	const cJSON *way, *name, *callers = cJSON_GetObjectItem(function, "callers");
+	char value[64];
+
+	if (cJSON_GetArraySize(callers) < 2)
+		return;
+	cJSON_ArrayForEach(way, callers) {
+		cleanup_buf struct buf path = { 0 };
+
+		buf_printf(&path, "  by");
+		cJSON_ArrayForEach(name, cJSON_GetObjectItem(way, "path"))
+			buf_printf(&path, "%s %s", path.len > strlen("  by") ? " <" : "",
+				   cJSON_GetStringValue(name));
+		output_value_as(output_number(way, "value"), largest, unit, value, sizeof(value));
+		table_addf(table, "%.2f", output_number(way, "pct"));
+		table_add(table, value);
+		if (waits)
+			table_add(table, "");
+		table_add(table, path.error ? "" : path.data);
+		table_add(table, "");
+	}
+}
+
 /* Where the program itself computes, waits, allocates or calls the kernel. */
 static int print_own(const cJSON *session)
 {
@@ -158,14 +194,40 @@ static int print_own(const cJSON *session)
 		table_addf(&table, "%.2f", output_number(f, "pct"));
 		table_add(&table, value);
 		if (waits)
-			table_add(&table, output_text(f, "wait"));
+			table_add(&table, mostly(f));
 		table_add(&table, output_text(f, "funcName"));
 		add_place(&table, f, output_text(f, "package"));
+		add_ways(&table, f, waits, largest, unit);
 	}
 	if (table_print(&table) < 0)
 		return -1;
 	(void)printf("\n");
 	return 0;
+}
+
+/* The meaning of an empty profile, and the next step. */
+static const char *empty_words(const char *type)
+{
+	static const struct {
+		const char *type, *words;
+	} all[] = {
+		{ "cpu", "nothing was recorded: the service used no CPU. If it is slow, it waits: "
+			 "--type offcpu" },
+		{ "mutex", "nothing was recorded: no thread waited for a futex, as locks of C, C++ and "
+			   "Rust do. Other locks show in --type block and offcpu" },
+		{ "block", "nothing was recorded: no thread waited for another. Other waits show in "
+			   "--type offcpu" },
+		{ "io", "nothing was recorded: no read, write or sync. Other waits show in --type offcpu" },
+		{ "memory", "nothing was recorded: no block that the service asked an allocator for is still "
+			    "in use. Memory that a program maps itself is not seen" },
+		{ "alloc", "nothing was recorded: the service asked no allocator for a block. Memory that a "
+			   "program maps itself is not seen" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if (!strcmp(type, all[i].type))
+			return all[i].words;
+	return "nothing was recorded";
 }
 
 static int print_top(const cJSON *session)
@@ -174,7 +236,7 @@ static int print_top(const cJSON *session)
 	bool estimated = false, has_places = false;
 	struct table table = { .headings = { "self%", "cum%", "self" },
 			       .right = { true, true, true, true },
-			       .empty = "nothing was recorded" };
+			       .empty = empty_words(output_text(session, "profileType")) };
 	const char *unit = output_text(session, "unit");
 	double largest = output_number(cJSON_GetArrayItem(functions, 0), "selfValue"); /* sorted by it */
 	unsigned at = 3;

@@ -76,13 +76,24 @@ function ownFunctions(s) {
 	return part || s.profileType === 'cpu' ? [] : s.ownFunctions || [];
 }
 
+/** The ways in which a function is called, if there are several. */
+const waysOf = f => f.callers?.length > 1 ? f.callers : [];
+
+/** The caller that tells the largest way from the others. */
+function differs([first, ...others]) {
+	const at = first.path.findIndex((name, i) => others.some(way => way.path[i] !== name));
+	return `${visible(shortName(first.path[Math.max(at, 0)]))} (${percent(first.pct, 100)})`;
+}
+
 function ownTable(s) {
 	const rows = ownFunctions(s).filter(f => f.pct >= 0.1).slice(0, 20), waits = rows.some(f => f.wait);
 	if (!rows.length) return '';
-	return h('details', { class: 'no-print' }, h('summary', {}, `By the program's own functions: most in ${visible(shortName(rows[0].funcName))}, ${percent(rows[0].pct, 100)}`),
+	const ways = waysOf(rows[0]), mostly = f => f.wait || (f.state === 'runqueue' ? 'run queue' : f.state || '');
+	const row = (name, title, file, f, kind) => [h('span', { title: visible(title) }, name), visible(file), percent(f.pct, 100), value(f.value, s.unit), ...waits ? [visible(kind)] : []];
+	const way = w => row('by ' + w.path.map(name => visible(shortName(name))).join(' < '), w.path.join(' < '), '', w, '');
+	return h('details', { class: 'no-print' }, h('summary', {}, `By the program's own functions: most in ${visible(shortName(rows[0].funcName))}, ${percent(rows[0].pct, 100)}`, ways.length ? `; of it most called by ${differs(ways)}` : ''),
 		list('Own functions', [['Function', ''], ['File', 'wide'], ['Share', 'n'], ['Value', 'n'], ...waits ? [['Mostly', '']] : []],
-			rows.map(f => [h('span', { title: visible(f.funcName) }, visible(shortName(f.funcName))), visible(f.file ? `${f.file.slice(f.file.lastIndexOf('/') + 1)}:${f.line}` : f.package),
-				percent(f.pct, 100), value(f.value, s.unit), ...waits ? [visible(f.wait || '')] : []])));
+			rows.flatMap(f => [row(visible(shortName(f.funcName)), f.funcName, f.file ? `${f.file.slice(f.file.lastIndexOf('/') + 1)}:${f.line}` : f.package, f, mostly(f)), ...waysOf(f).map(way)])));
 }
 
 /** Where each thread's time went, of a wall session. */
@@ -92,6 +103,13 @@ function ledgerTable(threads) {
 	return list('Threads', [['Thread', ''], ['Pid', 'n wide'], ['User', 'n'], ['Kernel', 'n'], ['Run queue', 'n'], ['Preempted', 'n wide'], ['of it stolen', 'n wide'], ['Blocked', 'n'], ['in', 'wide']],
 		rows.map(t => [`${visible(t.thread)} (${t.tid})`, String(t.pid), ...[t.userNs, t.kernelNs, t.runqueueNs, t.preemptedNs, t.stolenNs, Object.values(t.blockedNs).reduce((a, b) => a + b, 0)].map(v => percent(v, t.elapsedNs)), waits(t)]));
 }
+
+/** The next step after an empty profile, by type. */
+const EMPTY = {
+	cpu: 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.',
+	memory: 'What was allocated before, and memory that the program maps itself, is not seen. Profile it while it works, for longer.',
+	mutex: 'No thread waited for a futex, as locks of C, C++ and Rust do. Other locks show in block and offcpu.',
+};
 
 class ProfilePage {
 	constructor(content, id) {
@@ -171,14 +189,12 @@ class ProfilePage {
 		say(this.head.sentence.textContent);
 	}
 
+	/** An empty profile: the sentence says what it means, the note what to look at next, and what the daemon noted. */
 	showNothing(s) {
-		if (s.quality?.mode) { // probes on the allocator, which know nothing of what was before them
-			this.head.say(`Nothing was seen: ${visible(s.service)} allocated nothing${s.profileType === 'memory' ? ' that is still in use' : ''} while it was observed.`);
-			this.state.append(h('div', { class: 'note' }, 'What was allocated before is not known by function. Profile it while it works, for longer.'));
-			return;
-		}
-		this.head.say(`Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
-		this.state.append(h('div', { class: 'note' }, 'Profile it while it works, for longer, or look at another type: a program that only waits shows in offcpu.'));
+		const notes = s.quality?.notes || [], probes = s.quality?.mode; // probes on the allocator, which know nothing of what was before them
+		this.head.say(probes ? `Nothing was seen: no block that ${visible(s.service)} asked an allocator for${s.profileType === 'memory' ? ' is still in use' : ''}.`
+			: `Nothing was recorded: ${visible(s.service)} used no ${noun(s.profileType)} in this time, or its samples were lost.`);
+		this.state.append(h('div', { class: 'note' }, h('p', {}, EMPTY[probes ? 'memory' : s.profileType] || EMPTY.cpu), notes.length ? h('ul', {}, notes.map(n => h('li', {}, visible(n)))) : ''));
 	}
 
 	showLedger() {
