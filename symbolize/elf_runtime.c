@@ -28,6 +28,12 @@ static uint32_t runtime_of_export(const char *name)
 		return FEED_PROC_NODE;
 	if (!strcmp(name, "JNI_GetCreatedJavaVMs"))
 		return FEED_PROC_JVM;
+	if (!strcmp(name, "php_execute_script"))
+		return FEED_PROC_PHP;
+	if (!strcmp(name, "ruby_version"))
+		return FEED_PROC_RUBY;
+	if (!strcmp(name, "Perl_runops_standard"))
+		return FEED_PROC_PERL;
 	return 0;
 }
 
@@ -61,6 +67,8 @@ uint32_t elf_runtime_of(const struct elf_file *file)
 		return FEED_PROC_PYTHON;
 	if (text_begins(soname, "libnode.so"))
 		return FEED_PROC_NODE;
+	if (text_begins(soname, "libruby"))
+		return FEED_PROC_RUBY;
 	/* Other libraries are no runtime; a program may have one linked in. */
 	return soname[0] ? 0 : runtime_by_exports(file->elf);
 }

@@ -7,7 +7,8 @@
 
 #include "symbolize/elf_file.h"
 
-/* A bit of enum feed_proc_flag (FEED_PROC_GO, _JVM, _PYTHON, _NODE), 0 = none of them. */
+/* A bit of enum feed_proc_flag (FEED_PROC_GO, _JVM, _PYTHON, _NODE, _PHP, _RUBY, _PERL), 0 = none
+ * of them. */
 uint32_t elf_runtime_of(const struct elf_file *file);
 
 #endif

@@ -498,7 +498,8 @@ static uint32_t runtime_flags(const struct proc *proc, const struct module *modu
 	if ((flags & FEED_PROC_GO) && strcmp(module->path, proc->text[PROC_EXE]) != 0)
 		flags &= ~(uint32_t)FEED_PROC_GO;
 	return flags & (FEED_PROC_GO | FEED_PROC_JVM | FEED_PROC_PYTHON | FEED_PROC_NODE |
-			FEED_PROC_V8_COMPRESSED | FEED_PROC_V8_UNDESCRIBED);
+			FEED_PROC_V8_COMPRESSED | FEED_PROC_V8_UNDESCRIBED | FEED_PROC_PHP |
+			FEED_PROC_RUBY | FEED_PROC_PERL);
 }
 
 static void sweep_proc(struct collector *c, struct proc *proc)

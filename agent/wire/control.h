@@ -224,8 +224,8 @@ struct control_indexed {
 	uint64_t key;		  /* the module's stable identity */
 	uint64_t table_bytes;
 	uint32_t row_count;
-	uint32_t runtime;	  /* enum feed_proc_flag bits of the runtime it is (GO, JVM, PYTHON, NODE
-				   * with V8_...) */
+	uint32_t runtime;	  /* enum feed_proc_flag bits of the runtime it is (GO, JVM, PYTHON, PHP,
+				   * RUBY, PERL, NODE with V8_...) */
 	uint8_t build_id_len;
 	uint8_t build_id[FEED_BUILD_ID_MAX];
 	uint8_t alloc_family; /* enum alloc_family */

@@ -126,6 +126,10 @@ enum feed_proc_flag {
 	 * itself as it should (enum script_v8_refusal). */
 	FEED_PROC_V8_COMPRESSED = 256,
 	FEED_PROC_V8_UNDESCRIBED = 512,
+	/* Runtimes whose functions have no names. */
+	FEED_PROC_PHP = 1024,
+	FEED_PROC_RUBY = 2048,
+	FEED_PROC_PERL = 4096,
 };
 
 struct feed_proc_exit {

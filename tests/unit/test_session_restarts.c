@@ -76,28 +76,39 @@ static void test_waits_for_a_process(void **state)
 	session_info_deinit(&info);
 }
 
-static void test_locks_of_the_jvm(void **state)
+/* Runtimes whose locks the kernel does not know say where their waits are. */
+static void test_locks_of_runtimes(void **state)
 {
+	static const struct {
+		const char *program, *exe;
+		uint32_t flag;
+	} runtimes[] = { { "java", "/usr/bin/java", FEED_PROC_JVM },
+			 { "ruby", "/usr/bin/ruby", FEED_PROC_RUBY } };
 	struct session_fixture *f = *state;
-	struct session_request request = session_fixture_request("java", 60);
-	struct session_info info;
 	struct err err = { 0 };
 	char id[SESSION_ID_SIZE];
 
-	request.type = PROFILE_MUTEX;
-	request.wait_s = 30;
-	session_fixture_start(f, &request, id);
-	fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 9,
-						      .tgid = 109,
-						      .comm = "java",
-						      .exe = "/usr/bin/java",
-						      .cgroup = "/",
-						      .flags = FEED_PROC_JVM });
-	assert_int_equal(sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
-	info = session_fixture_get(f, id);
-	assert_true(info.quality.note_count > 0);
-	assert_non_null(strstr(info.quality.notes[info.quality.note_count - 1], "block session"));
-	session_info_deinit(&info);
+	for (uint32_t i = 0; i < ARRAY_SIZE(runtimes); i++) {
+		struct session_request request = session_fixture_request(runtimes[i].program, 60);
+		struct session_info info;
+
+		request.type = PROFILE_MUTEX;
+		request.wait_s = 30;
+		session_fixture_start(f, &request, id);
+		fake_feed_proc(&f->feed, &(struct fake_proc){ .proc = 9 + i,
+							      .tgid = 109 + i,
+							      .comm = runtimes[i].program,
+							      .exe = runtimes[i].exe,
+							      .cgroup = "/",
+							      .flags = runtimes[i].flag });
+		assert_int_equal(
+			sessions_wait_started(f->sessions, "default", id, 60 * NS_PER_S, &err), 0);
+		info = session_fixture_get(f, id);
+		assert_true(info.quality.note_count > 0);
+		assert_non_null(
+			strstr(info.quality.notes[info.quality.note_count - 1], "block session"));
+		session_info_deinit(&info);
+	}
 }
 
 static void test_a_process_that_exits(void **state)
@@ -432,7 +443,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_ends_by_time),
 		T(test_waits_for_a_process),
-		T(test_locks_of_the_jvm),
+		T(test_locks_of_runtimes),
 		T(test_a_process_that_exits),
 		T(test_a_process_with_children),
 		T(test_restart_of_the_server),

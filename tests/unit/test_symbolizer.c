@@ -613,6 +613,10 @@ static void test_runtimes(void **state)
 		{ "/usr/local/go/bin/gofmt", FEED_PROC_GO },
 		{ "/usr/lib/go-1.19/bin/gofmt", FEED_PROC_GO },
 		{ node, FEED_PROC_NODE },
+		{ "/usr/lib/x86_64-linux-gnu/libruby-3.1.so.3.1", FEED_PROC_RUBY },
+		{ "/usr/bin/php8.2", FEED_PROC_PHP },
+		{ "/usr/sbin/php-fpm8.2", FEED_PROC_PHP },
+		{ "/usr/bin/perl", FEED_PROC_PERL },
 		{ "/bin/bash", 0 },
 	};
 	static struct symbolizer_host f;

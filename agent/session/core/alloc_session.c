@@ -102,7 +102,8 @@ static bool is_pooled(const struct service_facts *facts)
 	static const char *const programs[] = { "postgres", "nginx", "httpd", "apache2" };
 	const char *name = text_file_name(facts->exe);
 
-	if (facts->flags & (FEED_PROC_PYTHON | FEED_PROC_NODE | FEED_PROC_JVM))
+	if (facts->flags & (FEED_PROC_PYTHON | FEED_PROC_NODE | FEED_PROC_JVM | FEED_PROC_PHP |
+			    FEED_PROC_RUBY))
 		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++)
 		if (strcmp(name, programs[i]) == 0)

@@ -174,6 +174,20 @@ static const struct hint {
 	  "frames of JavaScript need no flag (Node 16 to 26); innermost Turbofan ones have exact "
 	  "lines, and what is inlined there, with --detailed-line-info",
 	  NODE_MEMORY_HINT },
+	{ "php", 0,
+	  "functions of PHP have no names here: frames are those of the interpreter and of the C "
+	  "functions that PHP calls; PHP-FPM's slow log (`request_slowlog_timeout`) names them",
+	  "memory of PHP is only seen if PHP has USE_ZEND_ALLOC=0 in its environment: PHP's own "
+	  "allocator maps its memory" },
+	{ "ruby", 0,
+	  "functions of Ruby have no names here: frames are those of the interpreter and of the C "
+	  "functions that Ruby calls; rbspy or stackprof names them",
+	  "blocks that Ruby asks the C library for; small objects lie in the pages of Ruby's own heap, "
+	  "which count where a page is made" },
+	{ "perl", 0,
+	  "functions of Perl have no names here: frames are those of the interpreter and of the C "
+	  "functions that Perl calls; Devel::NYTProf names them",
+	  "blocks that Perl asks the C library for, by the interpreter's functions" },
 	{ "cpython", 0,
 	  "frames of Python functions need no flag (CPython 3.8 to 3.14)",
 	  "blocks that Python asks the C library for; objects of up to 512 bytes come from arenas, "

@@ -40,20 +40,46 @@ static bool is_read(const struct sessions *s, const struct session *session, uin
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-/* A thread that waits for a monitor of the JVM waits for a condition of glibc
- * (os::PlatformEvent::park()), not for a mutex. */
-static void note_jvm(const struct sessions *s, const struct session *session)
+/* Notes say what a profile of @types does not see of a runtime, and what to do. A thread that waits
+ * for a monitor of the JVM (os::PlatformEvent::park()) or for Ruby's Mutex (native_sleep()) waits
+ * for a condition of glibc. PHP's allocator maps chunks of 2 MiB (zend_mm_mmap()). */
+static const struct unseen {
+	uint32_t runtime; /* enum feed_proc_flag */
+	enum profile_type types[2];
+	const char *note;
+} unseen[] = {
+	{ FEED_PROC_JVM,
+	  { PROFILE_MUTEX, PROFILE_MUTEX },
+	  "Java's locks are conditions to the system: a block session has their waits" },
+	{ FEED_PROC_RUBY,
+	  { PROFILE_MUTEX, PROFILE_MUTEX },
+	  "Ruby's locks are conditions to the system: a block session has their waits" },
+	{ FEED_PROC_PHP,
+	  { PROFILE_MEMORY, PROFILE_ALLOC },
+	  "memory of PHP is only seen if PHP has USE_ZEND_ALLOC=0 in its environment: PHP's own "
+	  "allocator maps its memory" },
+};
+
+static void note_unseen(const struct sessions *s, const struct session *session,
+			const struct unseen *of)
 {
-	if (session->info.type != PROFILE_MUTEX)
+	if (session->info.type != of->types[0] && session->info.type != of->types[1])
 		return;
 	for (size_t i = 0; i < s->tables.processes.count; i++) {
 		const struct live_process *process = s->tables.processes.data[i];
 
-		if (!process->exited_ns && process->facts.flags & FEED_PROC_JVM &&
-		    session_wants_process(session, process))
-			recorder_note(session->recorder,
-				      "Java's locks are conditions to the system: a block session has their waits");
+		if (process->exited_ns || !(process->facts.flags & of->runtime) ||
+		    !session_wants_process(session, process))
+			continue;
+		recorder_note(session->recorder, "%s", of->note);
+		return;
 	}
+}
+
+static void note_runtimes(const struct sessions *s, const struct session *session)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(unseen); i++)
+		note_unseen(s, session, &unseen[i]);
 }
 
 /* Notes what a session does to the host beyond its own target, and what it cannot see. */
@@ -94,7 +120,13 @@ static void start_waits(struct sessions *s, struct session *session)
 {
 	sweep(s, session);
 	note_costs(session, &s->feed.demand);
-	note_jvm(s, session);
+	note_runtimes(s, session);
+}
+
+static void start_probes(struct sessions *s, struct session *session)
+{
+	sweep(s, session);
+	note_runtimes(s, session);
 }
 
 static bool takes_wait(struct session *session, const struct feed_sample *sample)
@@ -147,7 +179,7 @@ static const struct session_way ways[] = {
 				.grace_ns = GRACE_NS },
 	[PROFILE_WAY_PROBES] = { .check = alloc_session_check,
 				 .is_ready = is_sampled,
-				 .start = sweep,
+				 .start = start_probes,
 				 .stop = sweep,
 				 .takes = alloc_session_takes,
 				 .is_whole = is_swept,

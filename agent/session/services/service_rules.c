@@ -41,6 +41,12 @@ const char *service_runtime_word(uint32_t flags)
 		return "cpython";
 	if (flags & FEED_PROC_NODE)
 		return "node";
+	if (flags & FEED_PROC_PHP)
+		return "php";
+	if (flags & FEED_PROC_RUBY)
+		return "ruby";
+	if (flags & FEED_PROC_PERL)
+		return "perl";
 	return "native";
 }
 
