@@ -570,7 +570,7 @@ static void test_not_enough_data(void **state)
 {
 	struct part slow[ARRAY_SIZE(steady)];
 	struct recipe base = RECIPE(steady, 1), comparison;
-	cleanup_compare struct compare c = { 0 }, lost = { 0 };
+	cleanup_compare struct compare c = { 0 }, turned = { 0 }, lost = { 0 };
 	cleanup(profile) struct profile *a = NULL, *b = NULL;
 
 	with(slow, "main;parse", 200);
@@ -581,7 +581,10 @@ static void test_not_enough_data(void **state)
 	assert_true(c.insufficient_data);
 	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
 	assert_int_equal(c.regression_count, 0);
-	assert_non_null(strstr(c.summary, "Too few samples (190; 200 are the least)"));
+	assert_non_null(strstr(c.summary, "Too few samples (190; 200 are the least) in the comparison. "
+					  "Record it for 60 s at this rate."));
+	compare_recipes(&turned, comparison, base);
+	assert_non_null(strstr(turned.summary, "are the least) in the base. Record it for 60 s"));
 
 	comparison = RECIPE(slow, 2);
 	a = make(&base);

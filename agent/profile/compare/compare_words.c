@@ -114,6 +114,20 @@ static bool is_of_minutes(const struct window_matrix *m)
 	return !m->totals_only && m->window_ns >= 60 * NS_PER_S;
 }
 
+/* A gate is run again in vain, however long, if it is the baseline that is too short. */
+static void say_too_few(struct comparison *c)
+{
+	static const char *const sides[] = { "the base", "the comparison", "both sides" };
+	const double *samples = c->noise.samples;
+	const unsigned weak = samples[0] <= samples[1] ? 0 : 1;
+	const bool both = samples[1 - weak] < SHARE_SAMPLES_LEAST;
+	const double wanted = 1.5 * SHARE_SAMPLES_LEAST / fmax(samples[weak], 1) * c->seconds[weak];
+	const double seconds = fmin(fmax(30 * ceil(wanted / 30), 60), 3600);
+
+	say(c->out, "Too few samples (%.0f; %d are the least) in %s. Record %s for %.0f s at this rate.",
+	    samples[weak], SHARE_SAMPLES_LEAST, sides[both ? 2 : weak], both ? "them" : "it", seconds);
+}
+
 static void say_insufficient(struct comparison *c)
 {
 	double least = fmin(c->noise.samples[0], c->noise.samples[1]);
@@ -122,8 +136,7 @@ static void say_insufficient(struct comparison *c)
 		say(c->out, "Not enough is known for a verdict: record both sides with the same "
 			    "symbols.");
 	else if (compare_is_judged(c, PROFILE_JUDGED_SHARES) && least < SHARE_SAMPLES_LEAST)
-		say(c->out, "Too few samples (%.0f; %d are the least). Record 60 s at 99 Hz.",
-		    least, SHARE_SAMPLES_LEAST);
+		say_too_few(c);
 	else if (compare_is_judged(c, PROFILE_JUDGED_LEVELS))
 		say(c->out, "Too few sampled allocations (about %.0f) to judge.", least);
 	else if (is_of_minutes(c->m[0]) || is_of_minutes(c->m[1]))
