@@ -11,156 +11,9 @@
 #include <cmocka.h>
 
 #include "agent/base/clock.h"
-#include "agent/base/hash.h"
 #include "agent/profile/compare/compare.h"
+#include "tests/support/profile_recipe.h"
 #include "tests/support/profile_text.h"
-
-#define PERIOD_NS 10101010
-#define START_NS  (1000000ull * NS_PER_S)
-
-/* ---- profiles drawn from a mixture of stacks ------------------------------------------------- */
-
-struct part {
-	const char *stack; /* root;…;leaf, `@kernel` behind kernel frames */
-	double weight;
-	const char *comm; /* NULL = "app" */
-	const char *wait;
-};
-
-struct recipe {
-	enum profile_type type;
-	const struct part *parts;
-	size_t count;
-	unsigned seconds, hz; /* hz: events per second */
-	uint32_t pid;
-	uint64_t start_ns;
-	uint64_t seed;
-	double value; /* mean value of an event, 0 = PERIOD_NS */
-};
-
-static uint64_t random_state;
-
-static double uniform(void)
-{
-	random_state += 0x9e3779b97f4a7c15ull;
-	return (double)(hash_mix64(random_state) >> 11) * 0x1p-53;
-}
-
-static uint32_t text_id(struct profile_builder *b, const char *text)
-{
-	return profile_builder_string(b, text, strlen(text));
-}
-
-static uint32_t node_of(struct profile_builder *b, const char *stack)
-{
-	cleanup_free char *text = strdup(stack);
-	char *save = NULL, *word;
-	uint32_t node = 0;
-
-	for (word = strtok_r(text, ";", &save); word; word = strtok_r(NULL, ";", &save)) {
-		struct profile_function function = { 0 };
-		struct profile_frame frame = { 0 };
-		char *kernel = strstr(word, "@kernel"), *script = strstr(word, "@python");
-		char *interpreter = strstr(word, "@interpreter");
-		struct profile_mapping mapping = { .key = 1 };
-
-		if (kernel) {
-			*kernel = 0;
-			frame.kind = PROFILE_FRAME_KERNEL;
-		}
-		if (script) {
-			*script = 0;
-			frame.kind = PROFILE_FRAME_INTERPRETED;
-		}
-		if (interpreter) {
-			*interpreter = 0;
-			mapping.path = text_id(b, "/usr/lib/libpython3.11.so.1.0");
-			frame.mapping = profile_builder_mapping(b, &mapping);
-		}
-		function.name = text_id(b, word);
-		function.package = text_id(b, kernel ? "kernel" : "app");
-		frame.function = profile_builder_function(b, &function);
-		node = profile_builder_node(b, node, profile_builder_frame(b, &frame));
-	}
-	return node;
-}
-
-struct drawn {
-	uint32_t node, attrs;
-	double weight;
-};
-
-static void add_parts(struct profile_builder *b, const struct recipe *r, struct drawn *drawn)
-{
-	size_t i;
-
-	for (i = 0; i < r->count; i++) {
-		const char *comm = r->parts[i].comm ? r->parts[i].comm : "app";
-		struct profile_process process = { .pid = r->pid + (uint32_t)comm[0],
-						   .comm = text_id(b, comm),
-						   .started_at_ns = 5 * NS_PER_S };
-		struct profile_attrs attrs = { .process = profile_builder_process(b, &process) };
-
-		if (r->parts[i].wait)
-			attrs.wait = text_id(b, r->parts[i].wait);
-		drawn[i].node = node_of(b, r->parts[i].stack);
-		drawn[i].attrs = profile_builder_attrs(b, &attrs, NULL);
-		drawn[i].weight = r->parts[i].weight;
-	}
-}
-
-static const struct drawn *draw(const struct drawn *drawn, size_t count)
-{
-	double sum = 0, at;
-	size_t i;
-
-	for (i = 0; i < count; i++)
-		sum += drawn[i].weight;
-	at = uniform() * sum;
-	for (i = 0; i + 1 < count && at >= drawn[i].weight; i++)
-		at -= drawn[i].weight;
-	return &drawn[i];
-}
-
-static struct profile *make(const struct recipe *r)
-{
-	struct profile_meta meta = { .type = r->type,
-				     .start_ns = r->start_ns ? r->start_ns : START_NS,
-				     .duration_ns = r->seconds * NS_PER_S };
-	struct profile_quality quality = { .samples = (int64_t)r->seconds * r->hz };
-	cleanup(profile_builder) struct profile_builder *b = profile_builder_create(&meta, 100000);
-	struct drawn drawn[64];
-	struct profile *p = NULL;
-	uint64_t i, events = (uint64_t)r->seconds * r->hz;
-
-	random_state = r->seed;
-	add_parts(b, r, drawn);
-	for (i = 0; i < events; i++) {
-		const struct drawn *one = draw(drawn, r->count);
-		double value = r->value > 0 ? -log(1 - uniform()) * r->value : PERIOD_NS;
-		int64_t values[PROFILE_VALUES_MAX] = { 1, 1, 1 };
-		struct profile_event event = { meta.start_ns + i * NS_PER_S / r->hz, one->node,
-					       one->attrs, (int64_t)value };
-
-		values[profile_type_info(r->type)->value_index] = (int64_t)value;
-		profile_builder_sample(b, one->node, one->attrs, values);
-		profile_builder_event(b, &event);
-	}
-	assert_int_equal(profile_builder_finish(b, &quality, &p), 0);
-	return p;
-}
-
-static struct recipe recipe_of(const struct part *parts, size_t count, uint64_t seed)
-{
-	return (struct recipe){ .type = PROFILE_CPU,
-				.parts = parts,
-				.count = count,
-				.seconds = 60,
-				.hz = 99,
-				.pid = 10,
-				.seed = seed };
-}
-#define RECIPE(parts, seed) recipe_of(parts, ARRAY_SIZE(parts), seed)
 
 static void compare_sides(struct compare *ret, const struct compare_side *base,
 			  const struct compare_side *comparison)
@@ -179,8 +32,8 @@ static void compare_two(struct compare *ret, const struct profile *base,
 
 static void compare_recipes(struct compare *ret, struct recipe base, struct recipe comparison)
 {
-	cleanup(profile) struct profile *a = make(&base);
-	cleanup(profile) struct profile *b = make(&comparison);
+	cleanup(profile) struct profile *a = recipe_make(&base);
+	cleanup(profile) struct profile *b = recipe_make(&comparison);
 
 	compare_two(ret, a, b);
 }
@@ -211,7 +64,7 @@ static void with(struct part *out, const char *stack, double weight)
 static void test_profile_against_itself(void **state)
 {
 	struct recipe r = RECIPE(steady, 1);
-	cleanup(profile) struct profile *p = make(&r);
+	cleanup(profile) struct profile *p = recipe_make(&r);
 	cleanup_compare struct compare c = { 0 };
 
 	compare_two(&c, p, p);
@@ -248,7 +101,7 @@ static void test_planted_regression(void **state)
 {
 	struct part slow[ARRAY_SIZE(steady)];
 	cleanup_compare struct compare c = { 0 }, back = { 0 }, idle = { 0 };
-	struct recipe half = RECIPE(slow, 3);
+	struct recipe half;
 	const struct compare_function *f;
 
 	with(slow, "main;parse", 40);
@@ -275,11 +128,77 @@ static void test_planted_regression(void **state)
 	assert_string_equal(back.improvements[0].name, "parse");
 	assert_true(fabs(back.improvements[0].delta_pct + f->delta_pct) < 1e-9);
 	/* Half as much of slower code is not better code. */
+	half = RECIPE(slow, 3);
 	half.hz = 50;
 	compare_recipes(&idle, RECIPE(steady, 1), half);
 	assert_true(idle.overall_significant && idle.overall_delta_pct < -40);
 	assert_int_equal(idle.verdict, COMPARE_REGRESSED);
 	assert_non_null(strstr(idle.summary, "parse went from"));
+}
+
+/* A function with more than half of the time changes, and others are renamed on the way: its own
+ * share is no measure of what stayed. The cost per second tells which of two stories is true.
+ * Source: nginx with zlib's level 1 (deflate_fast()) and level 9 (deflate_slow()). */
+static void test_the_largest_function_changes(void **state)
+{
+	static const struct part fast[] = {
+		{ "main;deflate_fast;longest_match", 37, NULL, NULL },
+		{ "main;deflate_fast", 21, NULL, NULL },   { "main;fill;copy", 19, NULL, NULL },
+		{ "main;deflate_fast;tree", 9, NULL, NULL }, { "main;crc", 4, NULL, NULL },
+		{ "main;read", 3, NULL, NULL },		   { "main;write", 3, NULL, NULL },
+		{ "main;parse", 2, NULL, NULL },	   { "main;log", 2, NULL, NULL },
+	};
+	static const struct part slow[] = {
+		{ "main;deflate_slow;longest_match", 220, NULL, NULL },
+		{ "main;deflate_slow", 60, NULL, NULL },   { "main;fill;copy", 19, NULL, NULL },
+		{ "main;deflate_slow;tree", 9, NULL, NULL }, { "main;crc", 4, NULL, NULL },
+		{ "main;read", 3, NULL, NULL },		   { "main;write", 3, NULL, NULL },
+		{ "main;parse", 2, NULL, NULL },	   { "main;log", 2, NULL, NULL },
+	};
+	struct recipe base = RECIPE(fast, 1), comparison = RECIPE(slow, 2);
+	cleanup_compare struct compare c = { 0 }, back = { 0 }, saturated = { 0 };
+
+	base.hz = 100;
+	comparison.hz = 322;
+	compare_recipes(&c, base, comparison);
+	assert_int_equal(c.verdict, COMPARE_REGRESSED);
+	assert_string_equal(c.regressions[0].name, "longest_match");
+	assert_int_equal(c.improvement_count, 1);
+	assert_string_equal(c.improvements[0].name, "deflate_fast");
+	assert_int_equal(c.improvements[0].change, COMPARE_GONE);
+	compare_recipes(&back, comparison, base);
+	assert_int_equal(back.verdict, COMPARE_IMPROVED);
+	assert_string_equal(back.improvements[0].name, "longest_match");
+	assert_int_equal(back.regression_count, 1);
+	assert_string_equal(back.regressions[0].name, "deflate_fast");
+	/* On a busy CPU the cost per second tells nothing: no story is taken. */
+	comparison.hz = 100;
+	compare_recipes(&saturated, base, comparison);
+	assert_int_not_equal(saturated.verdict, COMPARE_IMPROVED);
+}
+
+/* A steady function with most of the time is the measure of a library below it that doubles. */
+static void test_the_largest_function_stays(void **state)
+{
+	static const struct part before[] = {
+		{ "main;hot", 80, NULL, NULL }, { "main;lib;a", 5, NULL, NULL },
+		{ "main;lib;b", 5, NULL, NULL }, { "main;lib;c", 5, NULL, NULL },
+		{ "main;lib;d", 5, NULL, NULL },
+	};
+	static const struct part after[] = {
+		{ "main;hot", 80, NULL, NULL },	  { "main;lib;a", 10, NULL, NULL },
+		{ "main;lib;b", 10, NULL, NULL }, { "main;lib;c", 10, NULL, NULL },
+		{ "main;lib;d", 10, NULL, NULL },
+	};
+	struct recipe base = RECIPE(before, 1), comparison = RECIPE(after, 2);
+	cleanup_compare struct compare c = { 0 };
+
+	base.hz = 200;
+	comparison.hz = 240;
+	compare_recipes(&c, base, comparison);
+	assert_int_equal(c.verdict, COMPARE_REGRESSED);
+	assert_int_equal(c.regression_count, 4);
+	assert_int_equal(c.improvement_count, 0);
 }
 
 static void test_cumulative_is_shown_not_reported(void **state)
@@ -423,13 +342,13 @@ static void test_environment_does_not_decide(void **state)
 static void test_load_units_and_contention(void **state)
 {
 	struct recipe once = RECIPE(steady, 1), twice = RECIPE(steady, 2);
-	cleanup(profile) struct profile *base = make(&once), *more = NULL;
+	cleanup(profile) struct profile *base = recipe_make(&once), *more = NULL;
 	cleanup_compare struct compare load = { 0 }, units = { 0 }, contended = { 0 };
 	struct compare_side a = { .profile = base, .runqueue_share = -1 };
 	struct compare_side b = { .runqueue_share = -1 };
 
 	twice.hz = 198;
-	b.profile = more = make(&twice);
+	b.profile = more = recipe_make(&twice);
 	compare_sides(&load, &a, &b);
 	assert_true(load.overall_significant);
 	assert_true(fabs(load.overall_delta_pct - 100) < 1);
@@ -459,14 +378,14 @@ static void test_load_units_and_contention(void **state)
 static void test_cost_per_unit(void **state)
 {
 	struct recipe once = RECIPE(steady, 1), more = RECIPE(steady, 2);
-	cleanup(profile) struct profile *base = make(&once), *other = NULL;
+	cleanup(profile) struct profile *base = recipe_make(&once), *other = NULL;
 	cleanup_compare struct compare c = { 0 }, back = { 0 }, functions = { 0 };
 	struct part slow[ARRAY_SIZE(steady)];
 	struct compare_side a = { .profile = base, .units = 20, .runqueue_share = -1 };
 	struct compare_side b = { .units = 10, .runqueue_share = -1 };
 
 	more.hz = 109; /* 1.10 times as much per second */
-	b.profile = other = make(&more);
+	b.profile = other = recipe_make(&more);
 	compare_sides(&c, &a, &b);
 	assert_true(c.overall_significant);
 	assert_true(fabs(c.overall_delta_pct - 120.2) < 1);
@@ -489,7 +408,7 @@ static void test_cost_per_unit(void **state)
 
 	with(slow, "main;parse", 200);
 	more = (struct recipe)RECIPE(slow, 3);
-	b.profile = slower = make(&more);
+	b.profile = slower = recipe_make(&more);
 	compare_sides(&functions, &a, &b);
 	assert_int_equal(functions.verdict, COMPARE_REGRESSED);
 	assert_int_equal(functions.cause, COMPARE_CAUSE_FUNCTIONS);
@@ -509,12 +428,12 @@ static void test_units_of_other_types(void **state)
 
 	alloc.type = PROFILE_ALLOC;
 	alloc.value = 524288;
-	a.profile = b.profile = p = make(&alloc);
+	a.profile = b.profile = p = recipe_make(&alloc);
 	compare_sides(&c, &a, &b);
 	assert_true(fabs(c.overall_delta_pct - 100) < 0.01);
 	assert_non_null(strstr(c.summary, "2.00× the allocations per unit of work (1.00× per second)"));
 	alloc.type = PROFILE_MEMORY;
-	a.profile = b.profile = q = make(&alloc);
+	a.profile = b.profile = q = recipe_make(&alloc);
 	compare_sides(&heap, &a, &b);
 	assert_true(fabs(heap.overall_delta_pct) < 0.01);
 	assert_int_equal(heap.verdict, COMPARE_UNCHANGED);
@@ -587,8 +506,8 @@ static void test_not_enough_data(void **state)
 	assert_non_null(strstr(turned.summary, "are the least) in the base. Record it for 60 s"));
 
 	comparison = RECIPE(slow, 2);
-	a = make(&base);
-	b = make(&comparison);
+	a = recipe_make(&base);
+	b = recipe_make(&comparison);
 	b->quality.lost = 1000;
 	compare_two(&lost, a, b);
 	assert_true(lost.insufficient_data);
@@ -601,7 +520,7 @@ static void test_names_in_doubt(void **state)
 	static const struct part after[] = { { "main;x", 60, NULL, NULL },
 					     { "main;named", 40, NULL, NULL } };
 	struct recipe ra = RECIPE(before, 1), rb = RECIPE(after, 2);
-	cleanup(profile) struct profile *a = make(&ra), *b = make(&rb);
+	cleanup(profile) struct profile *a = recipe_make(&ra), *b = recipe_make(&rb);
 	cleanup_compare struct compare c = { 0 }, known = { 0 };
 
 	b->quality.unknown_frame_pct = 2;
@@ -637,7 +556,7 @@ static void test_doubt_is_weighed(void **state)
 					    { "main;y", 10, NULL, NULL },
 					    { "main;z", 28, NULL, NULL } };
 	struct recipe base = RECIPE(before, 1), other = RECIPE(clear, 2);
-	cleanup(profile) struct profile *a = make(&base), *b = make(&other), *d = NULL;
+	cleanup(profile) struct profile *a = recipe_make(&base), *b = recipe_make(&other), *d = NULL;
 	cleanup_compare struct compare stands = { 0 }, undecided = { 0 }, back = { 0 };
 
 	a->quality.unknown_frame_pct = 12;
@@ -648,7 +567,7 @@ static void test_doubt_is_weighed(void **state)
 	assert_non_null(strstr(stands.summary, "are not judged"));
 
 	other = RECIPE(open, 3);
-	d = make(&other);
+	d = recipe_make(&other);
 	compare_two(&undecided, a, d);
 	assert_true(undecided.insufficient_data);
 	compare_two(&back, d, a);
@@ -664,8 +583,8 @@ static void test_options(void **state)
 	struct compare c = { .unchanged = 99 };
 
 	off.type = PROFILE_OFFCPU;
-	side.profile = p = make(&r);
-	other.profile = q = make(&off);
+	side.profile = p = recipe_make(&r);
+	other.profile = q = recipe_make(&off);
 	assert_int_equal(compare_init(&c, &side, &other, NULL), -EINVAL);
 	assert_int_equal(
 		compare_init(&c, &side, &side, &(struct compare_options){ .confidence = 1 }),
@@ -785,14 +704,14 @@ static void test_lent_matrix(void **state)
 {
 	struct part slow[ARRAY_SIZE(steady)];
 	struct recipe ra = RECIPE(steady, 1), rb;
-	cleanup(profile) struct profile *a = make(&ra), *b = NULL;
+	cleanup(profile) struct profile *a = recipe_make(&ra), *b = NULL;
 	cleanup(window_matrix) struct window_matrix *made = NULL, *coarse = NULL;
 	cleanup_compare struct compare direct = { 0 }, lent = { 0 };
 	struct compare_side base = { .profile = a, .runqueue_share = -1 }, comparison = { 0 };
 
 	with(slow, "main;parse", 40);
 	rb = RECIPE(slow, 2);
-	comparison = (struct compare_side){ .profile = b = make(&rb), .runqueue_share = -1 };
+	comparison = (struct compare_side){ .profile = b = recipe_make(&rb), .runqueue_share = -1 };
 	assert_int_equal(window_matrix_create(a, NULL, &made, NULL), 0);
 	assert_int_equal(made->window_count, 60);
 	assert_int_equal(window_matrix_coarsen(made, 2, &coarse), 0);
@@ -815,7 +734,7 @@ static void test_matrix_of_known_windows(void **state)
 
 	r.seconds = 10;
 	r.hz = 10;
-	p = make(&r);
+	p = recipe_make(&r);
 	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
 	assert_int_equal(m->window_count, 10);
 	assert_int_equal(m->function_count, 2);
@@ -843,7 +762,7 @@ static void test_minute_stamps_make_minute_windows(void **state)
 
 	r.seconds = 600;
 	r.hz = 2;
-	p = make(&r);
+	p = recipe_make(&r);
 	for (i = 0; i < p->event_count; i++)
 		p->events[i].time_ns = START_NS + (uint64_t)(i / 120) * 60 * NS_PER_S;
 	assert_int_equal(window_matrix_create(p, NULL, &m, NULL), 0);
@@ -860,8 +779,8 @@ static void test_large_comparison_is_quick(void **state)
 	double ms;
 
 	a.hz = b.hz = 1000;
-	p = make(&a);
-	q = make(&b);
+	p = recipe_make(&a);
+	q = recipe_make(&b);
 	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
 	compare_two(&c, p, q);
 	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
@@ -875,6 +794,8 @@ int main(void)
 		cmocka_unit_test(test_profile_against_itself),
 		cmocka_unit_test(test_steady_program_never_regresses),
 		cmocka_unit_test(test_planted_regression),
+		cmocka_unit_test(test_the_largest_function_changes),
+		cmocka_unit_test(test_the_largest_function_stays),
 		cmocka_unit_test(test_cumulative_is_shown_not_reported),
 		cmocka_unit_test(test_unexplained_caller), cmocka_unit_test(test_new_and_gone),
 		cmocka_unit_test(test_inlined_is_not_a_change),

@@ -202,7 +202,7 @@ static void run_limits(const struct matrix *base, const struct matrix *compariso
 static void run(const struct matrix *base, const struct matrix *comparison, double tau, double q,
 		struct outcome *ret)
 {
-	run_limits(base, comparison, tau, &(struct share_limits){ 0.005, q, { 1, 1 } }, ret);
+	run_limits(base, comparison, tau, &(struct share_limits){ 0.005, q, { 1, 1 }, 0 }, ret);
 }
 
 static const struct share_row *row_of(const struct outcome *o, uint32_t function)
@@ -643,7 +643,7 @@ static void count_rates(const struct outcome *o, const double *before, const dou
 static struct rates draw_family(const struct family *f, int runs)
 {
 	static const struct world world = { "four instances", 0.15, 0.5, 0.05 / 2, false };
-	const struct share_limits limits = { f->threshold, 0.01, { 4, 4 } };
+	const struct share_limits limits = { f->threshold, 0.01, { 4, 4 }, 0 };
 	double before[FUNCTIONS], after[FUNCTIONS];
 	struct matrix base, comparison;
 	struct rates rates = { 0 };
@@ -688,7 +688,7 @@ static void test_families(void **state)
 static void test_no_majority(void **state)
 {
 	static const double factor[] = { 1, 2.5, 0.3 };
-	const struct share_limits limits = { 0.005, 0.01, { 1, 1 } };
+	const struct share_limits limits = { 0.005, 0.01, { 1, 1 }, 0 };
 	double shares[FUNCTIONS] = { 0 };
 	struct matrix base, comparison;
 	struct outcome o;
@@ -711,7 +711,7 @@ static void test_no_majority(void **state)
 static void test_new_function_is_no_majority(void **state)
 {
 	static const double taken[] = { 0.45, 0.5, 0.55, 0.7, 0.9 };
-	const struct share_limits limits = { 0.005, 0.01, { 1, 1 } };
+	const struct share_limits limits = { 0.005, 0.01, { 1, 1 }, 0 };
 	double shares[FUNCTIONS] = { 98, 0, 1, 1 };
 	struct matrix base, comparison;
 	struct outcome o;
@@ -740,7 +740,7 @@ static void test_totals_only_is_wide(void **state)
 				   .ctx = m,
 				   .values = values,
 				   .totals_only = true };
-	struct share_limits limits = { 0.005, 0.01, { 1, 1 } };
+	struct share_limits limits = { 0.005, 0.01, { 1, 1 }, 0 };
 	struct share_noise noise;
 	struct share_fit fit;
 

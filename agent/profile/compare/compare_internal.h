@@ -76,6 +76,9 @@ bool compare_count_changed(double base, double comparison);
 /* Whether the whole is judged by its cost per unit of work. Both sides' units must be known, and
  * the type's values must grow with the work; a level does not. */
 bool compare_by_unit(const struct comparison *c);
+/* Cost of the comparison over that of the base, per unit of work if units are known, else per
+ * second; 0 = not known. */
+double compare_cost_ratio(const struct comparison *c);
 
 /* Whether a type's values are durations of waits, a level of bytes, or exact counts. */
 static inline bool compare_is_judged(const struct comparison *c, enum profile_judged judged)

@@ -92,6 +92,14 @@ bool compare_by_unit(const struct comparison *c)
 	return c->side[0]->units > 0 && c->side[1]->units > 0 && profile_type_info(c->m[0]->type)->rate;
 }
 
+double compare_cost_ratio(const struct comparison *c)
+{
+	const double base = c->total[0] / (compare_by_unit(c) ? c->side[0]->units : c->seconds[0]);
+	const double now = c->total[1] / (compare_by_unit(c) ? c->side[1]->units : c->seconds[1]);
+
+	return base > 0 ? now / base : 0;
+}
+
 static int overall_rate(struct comparison *c)
 {
 	uint32_t windows[2] = { c->m[0]->window_count, c->m[1]->window_count };
@@ -111,8 +119,7 @@ static int overall_rate(struct comparison *c)
 		c->out->overall_p = c->out->overall_significant ? 0 : 1;
 		return 0;
 	}
-	ratio = units ? (c->total[1] / c->side[1]->units) / (c->total[0] / c->side[0]->units)
-		      : (c->total[1] / c->seconds[1]) / (c->total[0] / c->seconds[0]);
+	ratio = compare_cost_ratio(c);
 	c->out->overall_known = true;
 	c->out->overall_delta_pct = 100 * (ratio - 1);
 	if (ratio <= 0)

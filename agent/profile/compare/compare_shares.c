@@ -242,7 +242,8 @@ int compare_by_shares(struct comparison *c)
 {
 	struct share_limits limits = { c->threshold,
 				       c->q,
-				       { c->m[0]->effective_lives, c->m[1]->effective_lives } };
+				       { c->m[0]->effective_lives, c->m[1]->effective_lives },
+				       compare_cost_ratio(c) };
 	struct stratum strata[2 * STRATA_MAX];
 	uint32_t count;
 	size_t i;
@@ -348,7 +349,8 @@ static int test_cumulative(struct comparison *c)
 {
 	struct share_limits limits = { c->threshold,
 				       c->q,
-				       { c->m[0]->effective_lives, c->m[1]->effective_lives } };
+				       { c->m[0]->effective_lives, c->m[1]->effective_lives },
+				       0 };
 	struct share_noise noise;
 	struct share_fit unused;
 	size_t i;

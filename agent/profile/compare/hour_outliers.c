@@ -243,7 +243,7 @@ static struct hour_function element(const struct work *w, const struct share_row
 
 static int test(struct work *w, struct hour_function **ret, size_t *ret_count)
 {
-	struct share_limits limits = { w->options->threshold, w->options->q, { 1, 1 } };
+	struct share_limits limits = { w->options->threshold, w->options->q, { 1, 1 }, 0 };
 	cleanup_free struct share_row *rows = calloc(w->entries.count + 1, sizeof(*rows));
 	struct hour_function *list = calloc(w->entries.count + 1, sizeof(*list));
 	size_t count = 0;

@@ -19,6 +19,11 @@
 #define WEIGHT_MAX	    0.25 /* of one function: a majority is more than one */
 #define WEIGHT_NONE	    1e-9
 #define STEADY_PART_LEAST   0.5
+#define OTHER_PART_LEAST    0.8 /* of what is not the one function: it has a scale of its own */
+#define OTHER_ROWS_LEAST    3u
+#define OTHER_SCALE_LEAST   0.22 /* log 1.25: scales that differ by less are one */
+#define LOAD_STEADY	    0.14 /* log 1.15: the load was the same */
+#define NO_ROW		    SIZE_MAX
 #define MOVED_P		    0.05 /* a row that disagrees so much with the scale does not agree well */
 #define TURNS_MAX	    30u
 #define BAND_MASS	    0.05
@@ -363,6 +368,7 @@ struct explanation {
 	double *p, *q;
 	struct stats_rank *scratch;
 	bool *moved; /* rows that do not belong to the steady part; the last is @rest */
+	size_t without; /* a row that never belongs to it; NO_ROW = none */
 	struct share_row rest; /* what no row covers */
 	double mass; /* of the steady part, of its sides the mean; 0 = the scale is no estimate */
 };
@@ -464,7 +470,7 @@ static int median_ratio(const struct explanation *e, double *ret)
 	for (i = 0; i <= e->count; i++) {
 		const struct share_row *row = row_at(e, i);
 
-		if (weight_of(row) <= WEIGHT_NONE)
+		if (i == e->without || weight_of(row) <= WEIGHT_NONE)
 			continue;
 		ratios[count++] = (struct ratio){ log(row->comparison) - log(row->base), weight_of(row) };
 		half += weight_of(row) / 2;
@@ -489,7 +495,8 @@ static bool find_moved(struct explanation *e, bool surely)
 		e->p[i] = row_p(e, i);
 	stats_bh(e->p, e->count + 1, e->q, e->scratch);
 	for (size_t i = 0; i <= e->count; i++) {
-		const bool moved = surely ? e->q[i] <= e->limits->q : e->p[i] < MOVED_P;
+		const bool moved = i == e->without ||
+				   (surely ? e->q[i] <= e->limits->q : e->p[i] < MOVED_P);
 
 		differs |= moved != e->moved[i];
 		e->moved[i] = moved;
@@ -497,7 +504,7 @@ static bool find_moved(struct explanation *e, bool surely)
 	return differs;
 }
 
-/* The scale of the rows that have not moved, and their part of the weight of all. */
+/* The scale of the rows that have not moved, and their part of the weight of all but e->without. */
 static double scale_of_steady(struct explanation *e, double *ret_part)
 {
 	double base = 0, comparison = 0, steady = 0, all = 0;
@@ -505,7 +512,7 @@ static double scale_of_steady(struct explanation *e, double *ret_part)
 	for (size_t i = 0; i <= e->count; i++) {
 		const struct share_row *row = row_at(e, i);
 
-		all += weight_of(row);
+		all += i == e->without ? 0 : weight_of(row);
 		if (e->moved[i])
 			continue;
 		steady += weight_of(row);
@@ -532,22 +539,85 @@ static void settle(struct explanation *e, bool surely, double *ret_part)
 }
 
 /* Begins at the median, which no minority moves. First only what agrees well with it counts, so
- * that others cannot drag it away; then all but what surely disagrees, so that chance does not. */
-static int find_scale(struct explanation *e, bool *ret_settled)
+ * that others cannot drag it away; then all but what surely disagrees, so that chance does not.
+ * *ret_part: the weight of the steady part. */
+static int begin_scale(struct explanation *e, double *ret_part)
 {
-	double median = 0, part = 0;
-	int rc;
+	double median = 0;
+	int rc = median_ratio(e, &median);
 
-	e->rest = rest_of(e->rows, e->count);
-	rc = median_ratio(e, &median);
 	if (rc < 0)
 		return rc;
 	e->scale = fmin(fmax(exp(median), 1 / SCALE_MAX), SCALE_MAX);
 	e->mass = 1;
-	settle(e, false, &part);
-	settle(e, true, &part);
-	*ret_settled = fmin(part, e->mass) >= STEADY_PART_LEAST;
+	settle(e, false, ret_part);
+	settle(e, true, ret_part);
 	return 0;
+}
+
+/* The function that makes up most of the steady part; NO_ROW = none does. */
+static size_t steady_alone(const struct explanation *e)
+{
+	for (size_t i = 0; i < e->count; i++)
+		if (!e->moved[i] && !e->rows[i].band &&
+		    (e->rows[i].base + e->rows[i].comparison) / 2 > e->mass / 2)
+			return i;
+	return NO_ROW;
+}
+
+static bool is_load_steady(const struct explanation *e)
+{
+	return fabs(log(e->scale * e->limits->cost_ratio)) <= LOAD_STEADY;
+}
+
+/* Where one function is most of the steady part, and nearly all others have one other scale, shares
+ * allow for two stories: the one function changed, or all others changed alike. The story in which
+ * the steady part costs per second what it did is taken; if there is none, nothing is settled. */
+static int weigh_stories(struct explanation *e, bool *settled)
+{
+	cleanup_free bool *moved = calloc(e->count + 1, sizeof(*moved));
+	struct explanation other = *e;
+	double part = 0;
+	size_t rows = 0;
+	int rc;
+
+	if (!moved)
+		return -ENOMEM;
+	other.without = steady_alone(e);
+	if (other.without == NO_ROW || e->limits->cost_ratio <= 0)
+		return 0;
+	other.moved = moved;
+	moved[other.without] = true;
+	rc = begin_scale(&other, &part);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < e->count; i++)
+		rows += !moved[i] && weight_of(row_at(e, i)) > WEIGHT_NONE;
+	if (part < OTHER_PART_LEAST || rows < OTHER_ROWS_LEAST ||
+	    fabs(log(other.scale / e->scale)) < OTHER_SCALE_LEAST)
+		return 0;
+	if (is_load_steady(e) == is_load_steady(&other)) {
+		*settled = false;
+	} else if (is_load_steady(&other)) {
+		memcpy(e->moved, moved, (e->count + 1) * sizeof(*moved));
+		e->scale = other.scale;
+		e->mass = other.mass;
+		*settled = true;
+	}
+	return 0;
+}
+
+static int find_scale(struct explanation *e, bool *ret_settled)
+{
+	double part = 0;
+	int rc;
+
+	e->rest = rest_of(e->rows, e->count);
+	rc = begin_scale(e, &part);
+	if (rc < 0)
+		return rc;
+	*ret_settled = fmin(part, e->mass) >= STEADY_PART_LEAST;
+	return weigh_stories(e, ret_settled);
 }
 
 /* One regression "improves" everything else: each row is judged by what the scale of the steady
@@ -634,6 +704,7 @@ int share_rows_test(struct share_row *rows, size_t row_count, const struct share
 				 .count = row_count,
 				 .limits = limits,
 				 .scale = 1,
+				 .without = NO_ROW,
 				 .p = p,
 				 .q = q,
 				 .scratch = scratch,

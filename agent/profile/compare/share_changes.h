@@ -67,6 +67,8 @@ struct share_limits {
 	double threshold; /* delta: least change of a share, 0…1 */
 	double q;	  /* false-discovery level, 1 - confidence */
 	double lives[2];  /* effective process lives of the sides */
+	/* Cost of the comparison over that of the base, per second or unit of work; 0 = not known. */
+	double cost_ratio;
 };
 
 /* The answer of the steady part of a profile. */
