@@ -35,7 +35,7 @@ static uint32_t node_of(struct profile_builder *b, const char *stack)
 		struct profile_function function = { 0 };
 		struct profile_frame frame = { 0 };
 		char *kernel = strstr(word, "@kernel"), *script = strstr(word, "@python");
-		char *interpreter = strstr(word, "@interpreter");
+		char *interpreter = strstr(word, "@interpreter"), *nameless = strstr(word, "@nameless");
 		struct profile_mapping mapping = { .key = 1 };
 
 		if (kernel) {
@@ -50,6 +50,18 @@ static uint32_t node_of(struct profile_builder *b, const char *stack)
 			*interpreter = 0;
 			mapping.path = text_id(b, "/usr/lib/libpython3.11.so.1.0");
 			frame.mapping = profile_builder_mapping(b, &mapping);
+		}
+		if (nameless) {
+			*nameless = 0;
+			mapping = (struct profile_mapping){ .path = text_id(b, "/usr/bin/bare"),
+							    .build_id = { 1, 2, 3, 4 },
+							    .build_id_len = 4 };
+			frame = (struct profile_frame){
+				.kind = PROFILE_FRAME_UNKNOWN,
+				.flags = PROFILE_FRAME_NAMELESS,
+				.mapping = profile_builder_mapping(b, &mapping),
+				.offset = 0x1000 * (uint64_t)word[0]
+			};
 		}
 		function.name = text_id(b, word);
 		function.package = text_id(b, kernel ? "kernel" : "app");

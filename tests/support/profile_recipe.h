@@ -11,7 +11,8 @@
 #define START_NS  (1000000ull * NS_PER_S)
 
 struct part {
-	const char *stack; /* root;…;leaf, `@kernel` behind kernel frames */
+	const char *stack; /* root;…;leaf, `@kernel` behind kernel frames, `@nameless` behind those
+			    * of a file without symbols */
 	double weight;
 	const char *comm; /* NULL = "app" */
 	const char *wait;

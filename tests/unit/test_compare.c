@@ -539,6 +539,29 @@ static void test_names_in_doubt(void **state)
 	assert_non_null(strstr(c.summary, "named"));
 }
 
+/* A program that goes other ways through one file without symbols has no names in doubt. Source:
+ * PostgreSQL before and after an index was lost. */
+static void test_nameless_on_both_sides(void **state)
+{
+	static const struct part before[] = { { "main;lookup;descend@nameless", 10, NULL, NULL },
+					      { "main;parse;lex@nameless", 10, NULL, NULL },
+					      { "main;parse", 20, NULL, NULL },
+					      { "main;send", 60, NULL, NULL } };
+	static const struct part after[] = { { "main;walk@nameless;scan@nameless", 100, NULL, NULL },
+					     { "main;parse;lex@nameless", 10, NULL, NULL },
+					     { "main;parse", 20, NULL, NULL },
+					     { "main;send", 60, NULL, NULL } };
+	struct recipe base = RECIPE(before, 1), comparison = RECIPE(after, 2);
+	cleanup_compare struct compare c = { 0 };
+
+	comparison.hz = 190;
+	compare_recipes(&c, base, comparison);
+	assert_true(c.comparison_quality.unknown_frame_pct > c.base_quality.unknown_frame_pct + 20);
+	assert_false(c.names_in_doubt || c.insufficient_data);
+	assert_int_equal(c.verdict, COMPARE_REGRESSED);
+	assert_string_equal(c.regressions[0].name, "scan");
+}
+
 /* Names in doubt leave open only what they could turn: a change that outweighs them stands, less
  * does not. */
 static void test_doubt_is_weighed(void **state)
@@ -806,7 +829,8 @@ int main(void)
 		cmocka_unit_test(test_cost_per_unit), cmocka_unit_test(test_units_of_other_types),
 		cmocka_unit_test(test_mix_of_processes),
 		cmocka_unit_test(test_no_steady_majority), cmocka_unit_test(test_not_enough_data),
-		cmocka_unit_test(test_names_in_doubt), cmocka_unit_test(test_doubt_is_weighed),
+		cmocka_unit_test(test_names_in_doubt),
+		cmocka_unit_test(test_nameless_on_both_sides), cmocka_unit_test(test_doubt_is_weighed),
 		cmocka_unit_test(test_options), cmocka_unit_test(test_durations),
 		cmocka_unit_test(test_whose_wait_it_is),
 		cmocka_unit_test(test_what_the_interpreter_does),

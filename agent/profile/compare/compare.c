@@ -22,7 +22,6 @@
 #define LIFE_TOLERANCE_NS (1 * NS_PER_S) /* a start time is realtime, and clocks are corrected */
 #define SAME_LIFE_PART	  0.5
 #define COARSE_LEAST	  12u /* windows that must be left when the finer side is coarsened */
-#define UNKNOWN_POINTS	  5.0 /* difference of unknown frames that puts names in doubt */
 
 /* ---- sides ----------------------------------------------------------------------------------- */
 
@@ -121,14 +120,6 @@ static void set_restart(struct comparison *c)
 			   shared * within * TAU_USER_WITHIN * TAU_USER_WITHIN);
 	c->tau_kernel = sqrt((1 - shared) * TAU_KERNEL * TAU_KERNEL +
 			     shared * within * TAU_KERNEL_WITHIN * TAU_KERNEL_WITHIN);
-}
-
-static bool names_in_doubt(const struct comparison *c)
-{
-	double base = c->side[0]->profile->quality.unknown_frame_pct;
-	double comparison = c->side[1]->profile->quality.unknown_frame_pct;
-
-	return base >= 0 && comparison >= 0 && fabs(base - comparison) > UNKNOWN_POINTS;
 }
 
 static int find_changes(struct comparison *c)
@@ -292,7 +283,9 @@ int compare_init(struct compare *ret, const struct compare_side *base,
 	if (rc < 0)
 		return rc;
 	set_restart(&c);
-	out.names_in_doubt = names_in_doubt(&c);
+	rc = compare_names(&c);
+	if (rc < 0)
+		return rc;
 	out.base_quality = base->profile->quality;
 	out.comparison_quality = comparison->profile->quality;
 	rc = judge(&c);

@@ -59,6 +59,8 @@ int compare_unexplained(struct comparison *c) must_use;
 int compare_moved(struct comparison *c) must_use;
 
 /* Overall change of cost, verdict and cause. -ENOMEM. */
+/* Sets c->out->names_in_doubt. -ENOMEM. */
+int compare_names(struct comparison *c) must_use;
 int compare_overall(struct comparison *c) must_use;
 /* Functions whose names are in doubt may outweigh the judged ones: then there is not enough data.
  * After compare_moved(). */
