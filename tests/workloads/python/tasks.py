@@ -45,7 +45,7 @@ def by_generator(future):
 
 
 async def generated(future):
-    # What lies below the value that a generator yields is a generator, too, which it does not wait for.
+    # Below the value that this coroutine yields lies a generator, which it does not wait for.
     for _ in (number for number in range(3)):
         await by_generator(future)
 
