@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/reader/cpython_names.h"
@@ -14,9 +15,10 @@
 #define HOPS_MAX    32u /* tasks of one stack */
 #define NAMES_GROUP 64u
 #define AWAITED_BY_NAMES 8u
+#define NAMING_SHARE 4u /* of the time that is left: a quarter */
 
-/* What a task waits for, told by the function that it stands in: these of the standard library wait
- * for a future of their own. */
+/* Functions of the standard library that wait for a future of their own say what a task that stands
+ * in them waits for. */
 enum place_wait { WAIT_OTHER, WAIT_SLEEP, WAIT_QUEUE, WAIT_LOCK, WAIT_STREAM, WAIT_SOCKET };
 
 static const char *const wait_words[] = {
@@ -288,8 +290,10 @@ static void note_misses(struct task_records *r)
 	if (!list->listed && !list->foreign)
 		write_note(r->answer, "no asyncio tasks: asyncio is not used");
 	if (list->is_partial) {
-		(void)snprintf(text, sizeof(text), "not all asyncio tasks were read, %llu of more",
-			       (unsigned long long)list->tasks.count);
+		(void)snprintf(text, sizeof(text),
+			       "%llu asyncio tasks were read, not all: the time was over, or there are more "
+			       "than %u",
+			       (unsigned long long)list->tasks.count, CPYTHON_TASKS_MAX);
 		write_note(r->answer, text);
 	}
 	if (list->foreign) {
@@ -306,6 +310,15 @@ static void note_misses(struct task_records *r)
 	}
 }
 
+/* Tasks without names say nothing: a part of the time is left for these. */
+static uint64_t tasks_deadline_ns(const struct answer *answer)
+{
+	const uint64_t now = clock_monotonic_ns();
+	const uint64_t left = answer->deadline_ns > now ? answer->deadline_ns - now : 0;
+
+	return answer->deadline_ns - left / NAMING_SHARE;
+}
+
 int task_records_write(struct answer *answer, const struct script_python *python, const char *why)
 {
 	cleanup(records) struct task_records *r = calloc(1, sizeof(*r));
@@ -316,8 +329,8 @@ int task_records_write(struct answer *answer, const struct script_python *python
 		return rc;
 	r->answer = answer;
 	if (python)
-		rc = cpython_tasks_read(answer->target, answer->maps, python, answer->deadline_ns,
-					&r->list, &why);
+		rc = cpython_tasks_read(answer->target, answer->maps, python,
+					tasks_deadline_ns(answer), &r->list, &why);
 	if (rc == -EOPNOTSUPP) {
 		(void)snprintf(text, sizeof(text), "no asyncio tasks: %s", why);
 		write_note(answer, text);

@@ -14,7 +14,7 @@ MARKER = "[task]"
 SPINNERS = 300
 WAITS = {"main": "asyncio gather", "first": "asyncio task", "lock": "asyncio lock", "stream": "asyncio stream",
          "worker 0": "asyncio queue", "leaf": "asyncio sleep", "by generator": "asyncio future", "deep": "asyncio sleep"}
-# What each coroutine of the busy program awaits, and what its line says then.
+# Each coroutine of the busy program, what it awaits, and what its line says then.
 SPINS = {"spins": {"even": "even()", "odd": "odd()", None: "brief()"}, "brief": {"even": "even()"},
          "even": {"sleep": "sleep(0)"}, "odd": {"sleep": "sleep(0)"}}
 
