@@ -579,23 +579,31 @@ struct family {
 	double threshold;
 	double samples; /* of the comparison, relative */
 	struct part parts[3];
+	/* The cost of function 0, all others together 0.8; 0 = 0.2 */
+	double large;
+	double load; /* spread (log) of the load, which the cost per second follows; 0 = not known */
+	bool open;   /* shares allow for two stories: mostly nothing is settled */
 };
 
 static const struct family families[] = {
-	{ "nothing", 0.005, 1, { { 0 } } },
-	{ "one large", 0.005, 1, { { 1, 1, 2 } } },
-	{ "many small", 0.005, 1, { { 32, 50, 4 } } },
-	{ "all small growing, one doubled", 0.05, 1, { { 7, 12, 1.6 }, { 1, 1, 2.2 } } },
-	{ "a third of the mass", 0.005, 1, { { 1, 1, 2.2 }, { 3, 4, 2.2 } } },
-	{ "two renamed", 0.005, 1, { { 1, 2, 0 }, { KNOWN, 2, 0.1 } } },
-	{ "inlined", 0.005, 1, { { 3, 1, 0 }, { 1, 1, 1.5 } } },
-	{ "twice the load", 0.005, 2, { { 0 } } },
-	{ "a new library", 0.005, 1, { { KNOWN, 20, 0.004 }, { KNOWN + 20, 1, 0.08 } } },
-	{ "two opposite", 0.005, 1, { { 1, 1, 2.2 }, { 2, 1, 0.3 } } },
+	{ "nothing", 0.005, 1, { { 0 } }, 0, 0, false },
+	{ "one large", 0.005, 1, { { 1, 1, 2 } }, 0, 0, false },
+	{ "many small", 0.005, 1, { { 32, 50, 4 } }, 0, 0, false },
+	{ "all small growing, one doubled", 0.05, 1, { { 7, 12, 1.6 }, { 1, 1, 2.2 } }, 0, 0, false },
+	{ "a third of the mass", 0.005, 1, { { 1, 1, 2.2 }, { 3, 4, 2.2 } }, 0, 0, false },
+	{ "two renamed", 0.005, 1, { { 1, 2, 0 }, { KNOWN, 2, 0.1 } }, 0, 0, false },
+	{ "inlined", 0.005, 1, { { 3, 1, 0 }, { 1, 1, 1.5 } }, 0, 0, false },
+	{ "twice the load", 0.005, 2, { { 0 } }, 0, 0, false },
+	{ "a new library", 0.005, 1, { { KNOWN, 20, 0.004 }, { KNOWN + 20, 1, 0.08 } }, 0, 0, false },
+	{ "two opposite", 0.005, 1, { { 1, 1, 2.2 }, { 2, 1, 0.3 } }, 0, 0, false },
+	{ "nothing beside one of 90 %", 0.005, 1, { { 0 } }, 7.2, 0.5, false },
+	{ "one of 60 % doubled", 0.005, 1, { { 0, 1, 2 } }, 1.2, 0.03, false },
+	{ "one of 60 % doubled, the load unlike", 0.005, 1, { { 0, 1, 2 } }, 1.2, 0.5, true },
+	{ "all but one of 70 % doubled", 0.005, 1, { { 1, 81, 2 } }, 1.87, 0.05, true },
 };
 
 struct rates {
-	double listed;	/* draws in which a steady function is called changed */
+	double listed;	/* settled draws in which a steady function is called changed */
 	double missed;	/* of the planted changes of 5 points and more */
 	double planted; /* such changes, in all draws */
 	double covered; /* of the intervals of all candidates */
@@ -607,9 +615,11 @@ static void change_shares(const struct family *f, double *ret)
 {
 	for (unsigned j = 0; j < FUNCTIONS; j++)
 		ret[j] = share_of(j);
+	if (f->large > 0)
+		ret[0] = f->large;
 	for (unsigned k = 0; k < ARRAY_SIZE(f->parts); k++)
 		for (unsigned j = f->parts[k].first; j < f->parts[k].first + f->parts[k].count; j++)
-			ret[j] = (j < KNOWN ? share_of(j) : 1) * f->parts[k].factor;
+			ret[j] = (j < KNOWN ? ret[j] : 1) * f->parts[k].factor;
 }
 
 static void count_rates(const struct outcome *o, const double *before, const double *after,
@@ -635,7 +645,7 @@ static void count_rates(const struct outcome *o, const double *before, const dou
 			rates->missed += !row->changed;
 		rates->planted += b != c && fabs(truth) >= 0.05;
 	}
-	rates->listed += listed;
+	rates->listed += listed && o->fit.settled;
 	rates->unsettled += !o->fit.settled;
 }
 
@@ -643,18 +653,24 @@ static void count_rates(const struct outcome *o, const double *before, const dou
 static struct rates draw_family(const struct family *f, int runs)
 {
 	static const struct world world = { "four instances", 0.15, 0.5, 0.05 / 2, false };
-	const struct share_limits limits = { f->threshold, 0.01, { 4, 4 }, 0 };
-	double before[FUNCTIONS], after[FUNCTIONS];
+	struct share_limits limits = { f->threshold, 0.01, { 4, 4 }, 0 };
+	double before[FUNCTIONS], after[FUNCTIONS], costs[2] = { 0 };
 	struct matrix base, comparison;
 	struct rates rates = { 0 };
 	struct outcome o;
 
 	random_state = hash_bytes(f->name, strlen(f->name), 1);
-	change_shares(&families[0], before);
+	change_shares(&(struct family){ .large = f->large }, before);
 	change_shares(f, after);
+	for (unsigned j = 0; j < FUNCTIONS; j++) {
+		costs[0] += before[j];
+		costs[1] += after[j];
+	}
 	for (int r = 0; r < runs; r++) {
 		generate_shares(&base, &world, (struct size){ 60, 396 }, before);
 		generate_shares(&comparison, &world, (struct size){ 60, (uint32_t)(396 * f->samples) }, after);
+		if (f->load > 0)
+			limits.cost_ratio = costs[1] / costs[0] * exp(f->load * normal());
 		run_limits(&base, &comparison, 0.05, &limits, &o);
 		count_rates(&o, before, after, &rates);
 	}
@@ -672,8 +688,10 @@ static void test_families(void **state)
 		const struct rates rates = draw_family(&families[i], runs);
 		const double found = rates.planted > 0 ? 1 - rates.missed / rates.planted : 1;
 		const double covered = rates.covered / rates.candidates;
-		const bool fails = rates.listed > 0.01 + slack(0.01, runs) || found < 0.9 || covered < 0.93 ||
-				   rates.unsettled > 0.01 + slack(0.01, runs);
+		const bool open = families[i].open;
+		const bool fails = rates.listed > 0.01 + slack(0.01, runs) || covered < 0.93 ||
+				   (open ? rates.unsettled < 0.5
+					 : found < 0.9 || rates.unsettled > 0.01 + slack(0.01, runs));
 
 		if (wanted || fails)
 			print_message("| %s | %.1f | %.1f | %.1f | %.1f |%s\n", families[i].name,

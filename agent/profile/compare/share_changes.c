@@ -555,54 +555,69 @@ static int begin_scale(struct explanation *e, double *ret_part)
 	return 0;
 }
 
-/* The function that makes up most of the steady part; NO_ROW = none does. */
-static size_t steady_alone(const struct explanation *e)
+static double mean_share(const struct share_row *row)
 {
-	for (size_t i = 0; i < e->count; i++)
-		if (!e->moved[i] && !e->rows[i].band &&
-		    (e->rows[i].base + e->rows[i].comparison) / 2 > e->mass / 2)
-			return i;
-	return NO_ROW;
+	return (row->base + row->comparison) / 2;
 }
 
-static bool is_load_steady(const struct explanation *e)
+/* The function that the steady part depends on: it is most of it, or, where nothing is @settled,
+ * the largest of the profile. NO_ROW = there is none. */
+static size_t find_large(const struct explanation *e, bool settled)
 {
-	return fabs(log(e->scale * e->limits->cost_ratio)) <= LOAD_STEADY;
+	double most = settled ? e->mass / 2 : WEIGHT_MAX;
+	size_t large = NO_ROW;
+
+	for (size_t i = 0; i < e->count; i++) {
+		if (e->rows[i].band || (settled && e->moved[i]) || mean_share(&e->rows[i]) <= most)
+			continue;
+		most = mean_share(&e->rows[i]);
+		large = i;
+	}
+	return large;
 }
 
-/* Where one function is most of the steady part, and nearly all others have one other scale, shares
- * allow for two stories: the one function changed, or all others changed alike. The story in which
- * the steady part costs per second what it did is taken; if there is none, nothing is settled. */
+static bool is_load_steady(const struct explanation *e, double scale)
+{
+	return fabs(log(scale * e->limits->cost_ratio)) <= LOAD_STEADY;
+}
+
+/* Where one function is large, and nearly all others have one other scale, shares allow for two
+ * stories: the one function changed, or all others changed alike. If only in the first the steady
+ * part costs per second what it did, it is true. Only in the second: what is @settled stays so, but
+ * a load that changed is more likely than many functions that changed alike, so nothing becomes
+ * settled by it. In both or none: nothing is. */
 static int weigh_stories(struct explanation *e, bool *settled)
 {
 	cleanup_free bool *moved = calloc(e->count + 1, sizeof(*moved));
-	struct explanation other = *e;
-	double part = 0;
+	const size_t large = find_large(e, *settled);
+	struct explanation others = *e;
+	double part = 0, scale;
 	size_t rows = 0;
 	int rc;
 
 	if (!moved)
 		return -ENOMEM;
-	other.without = steady_alone(e);
-	if (other.without == NO_ROW || e->limits->cost_ratio <= 0)
+	if (large == NO_ROW || e->limits->cost_ratio <= 0 || weight_of(&e->rows[large]) <= WEIGHT_NONE)
 		return 0;
-	other.moved = moved;
-	moved[other.without] = true;
-	rc = begin_scale(&other, &part);
+	others.without = large;
+	others.moved = moved;
+	moved[large] = true;
+	rc = begin_scale(&others, &part);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < e->count; i++)
 		rows += !moved[i] && weight_of(row_at(e, i)) > WEIGHT_NONE;
+	scale = e->rows[large].comparison / e->rows[large].base;
 	if (part < OTHER_PART_LEAST || rows < OTHER_ROWS_LEAST ||
-	    fabs(log(other.scale / e->scale)) < OTHER_SCALE_LEAST)
+	    fabs(log(others.scale / scale)) < OTHER_SCALE_LEAST)
 		return 0;
-	if (is_load_steady(e) == is_load_steady(&other)) {
+	if (is_load_steady(e, scale) == is_load_steady(e, others.scale)) {
 		*settled = false;
-	} else if (is_load_steady(&other)) {
-		memcpy(e->moved, moved, (e->count + 1) * sizeof(*moved));
-		e->scale = other.scale;
-		e->mass = other.mass;
+	} else if (is_load_steady(e, others.scale)) {
 		*settled = true;
+		memcpy(e->moved, moved, (e->count + 1) * sizeof(*moved));
+		e->scale = others.scale;
+		e->mass = others.mass;
 	}
 	return 0;
 }
