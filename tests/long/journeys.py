@@ -199,16 +199,37 @@ SERVICES = {
 }
 
 
-class Host:
-    """A daemon, one service of SERVICES under load, and what a user has: profctl, curl, a browser."""
+class User:
+    """A daemon, and what a user of the service @name has: profctl, curl, a browser."""
 
     def __init__(self, name, folder):
-        start, self.rounds, self.price, self.file, self.wait = SERVICES[name]
-        self.tax = self.price.replace("price", "tax")
-        self.name = "shop-" + name
-        self.command = start(folder)
+        self.name = name
         self.socket = os.path.join(folder, "profd.sock")
         self.daemon = Daemon("--socket", self.socket)
+
+    def profctl(self, *arguments, allowed=(0,)):
+        done = subprocess.run([PROFCTL, "--socket", self.socket, *arguments], capture_output=True, text=True, timeout=180,
+                              check=False)
+        check(done.returncode in allowed, f"profctl {' '.join(arguments)}: exit {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def profile(self, kind, *options, seconds=SECONDS):
+        """A profile as JSON, taken by profctl."""
+        return json.loads(self.profctl("start", self.name, "--type", kind, "--duration", str(seconds), "--follow", "-o", "json",
+                                       *options))
+
+    def is_listed(self):
+        return self.name in self.profctl("services").split()
+
+
+class Host(User):
+    """One service of SERVICES under load."""
+
+    def __init__(self, name, folder):
+        super().__init__("shop-" + name, folder)
+        start, self.rounds, self.price, self.file, self.wait = SERVICES[name]
+        self.tax = self.price.replace("price", "tax")
+        self.command = start(folder)
 
     @contextlib.contextmanager
     def release(self, factor=1.0):
@@ -218,19 +239,9 @@ class Host:
                "TAX": str(int(self.rounds * factor / 3))}
         with started([*self.command, str(port)], port, env=env), \
                 load("wrk", "-t", "1", "-c", "4", "-d", "36000", f"http://127.0.0.1:{port}/"):
-            wait_until(lambda: self.name in self.profctl("services"), 60, "the service in the list")
+            wait_until(self.is_listed, 60, "the service in the list")
             time.sleep(2)  # the compilers of the runtimes have done most of their work
             yield
-
-    def profctl(self, *arguments, allowed=(0,)):
-        done = subprocess.run([PROFCTL, "--socket", self.socket, *arguments], capture_output=True, text=True, timeout=180,
-                              check=False)
-        check(done.returncode in allowed, f"profctl {' '.join(arguments)}: exit {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    def profile(self, kind):
-        """A profile as JSON, taken by profctl."""
-        return json.loads(self.profctl("start", self.name, "--type", kind, "--duration", str(SECONDS), "--follow", "-o", "json"))
 
 
 @contextlib.contextmanager
