@@ -287,7 +287,7 @@ static void note_misses(struct task_records *r)
 	const struct cpython_task_list *list = &r->list;
 	char text[160];
 
-	if (!list->listed && !list->foreign)
+	if (!list->listed && !list->foreign && !list->is_partial)
 		write_note(r->answer, "no asyncio tasks: asyncio is not used");
 	if (list->is_partial) {
 		(void)snprintf(text, sizeof(text),

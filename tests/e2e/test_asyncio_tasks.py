@@ -4,12 +4,14 @@
 coroutines with its lines, the state, and the tasks that await it. Each CPython that is found here is tested."""
 import gzip
 import os
+import re
 
 from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, main
 from test_python_truth import VERSIONS, WITHOUT_GIL, fields, interpreters, pprof_stacks, three
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/python/tasks.py")
 ASLEEP = os.path.join(ROOT, "tests/workloads/python/asleep.py")
+LIAR = os.path.join(ROOT, "tests/workloads/python/tasks_lie.py")
 MARKER = "[task]"
 SPINNERS = 300
 WAITS = {"main": "asyncio gather", "first": "asyncio task", "lock": "asyncio lock", "stream": "asyncio stream",
@@ -155,6 +157,32 @@ def what_is_left_out_is_said():
                 check(any("layout of asyncio's tasks" in note for note in notes), f"{WITHOUT_GIL}: {notes}")
 
 
+def tasks_that_lie():
+    """Objects without end, cycles and pointers into the kernel: each answer comes in time, and the next program's is right."""
+    path = interpreters().get("3.11")
+    if not path:
+        raise Skip("CPython 3.11 is not installed")
+    with open(LIAR, encoding="utf-8") as f:
+        ways = re.findall(r"^def (\w+)\(all_tasks\)", f.read(), re.MULTILINE)
+    check(len(ways) >= 9, ways)
+    with Daemon() as daemon, Counting(path, PROGRAM, "parked") as honest:
+        due = len(honest.counters())
+        for way in ways:
+            with Counting(path, LIAR, way) as liar:
+                result, found = read(daemon, liar)
+                named = sum(labels.get("task", "").endswith("of the liar") for labels, _ in found)
+                said = f"{way}: {named} tasks, {result['quality']['notes']}"
+                check(liar.process.poll() is None, f"{said}: the program has ended")
+                if "set" in way or "dict" in way or "index" in way:
+                    check(named == 0 or any("asyncio tasks" in note for note in result["quality"]["notes"]), said)
+                elif way == "kernel_pointers":
+                    check(named == 0 and any("100 asyncio tasks are not listed" in n for n in result["quality"]["notes"]), said)
+                else:
+                    check(named >= 99, said)
+            _, found = read(daemon, honest)
+            check(sum("task" in labels for labels, _ in found) == due, f"{way}: the honest program is not read any more")
+
+
 def of(version):
     def test():
         check_version(version)
@@ -164,4 +192,4 @@ def of(version):
 
 
 if __name__ == "__main__":
-    main(*map(of, VERSIONS), tasks_that_run, what_is_left_out_is_said)
+    main(*map(of, VERSIONS), tasks_that_run, what_is_left_out_is_said, tasks_that_lie)
