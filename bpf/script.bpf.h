@@ -42,9 +42,24 @@ static __always_inline void script_save(struct scratch *s)
 	s->script.saved_limit = s->frame_limit;
 }
 
+/* Defines @name() and @name_once(), which do what @name_inline() does. The kernel verifies a static
+ * function at each call, for each state of the caller, but a global one once. Kernels before v5.12
+ * take no pointer as the argument of a global function, so the walks of WALK_COMPAT call @name().
+ */
+#define VERIFIED_ONCE(name)                                                                        \
+	static __attribute__((noinline, unused)) int name(struct scratch *s)                       \
+	{                                                                                          \
+		return name##_inline(s);                                                           \
+	}                                                                                          \
+                                                                                                   \
+	__attribute__((noinline)) int name##_once(struct scratch *s)                               \
+	{                                                                                          \
+		return s ? name##_inline(s) : 0;                                                   \
+	}
+
 /* Copies what is known of the process's runtime: once in a walk, at its first frame in code that
  * may be a runtime's. */
-static __attribute__((noinline)) int script_look(struct scratch *s)
+static __always_inline int script_look_inline(struct scratch *s)
 {
 	uint32_t tgid = s->stack.tgid, module = s->map.mapping.module;
 	struct script_runtime *runtime = bpf_map_lookup_elem(&runtimes, &tgid);
@@ -81,13 +96,25 @@ static __attribute__((noinline)) int script_look(struct scratch *s)
 	return 0;
 }
 
+VERIFIED_ONCE(script_look)
+
+/* @compat is a constant: is this a walk of WALK_COMPAT? */
+static __always_inline void script_begin(struct scratch *s, const bool compat)
+{
+	if (s->script.looked)
+		return;
+	if (compat)
+		script_look(s);
+	else
+		script_look_once(s);
+}
+
 /* Is @pc, in a mapping with PROF_MAPPING_RUNTIME, code of an interpreter's loop? */
-static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc)
+static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc, const bool compat)
 {
 	bool ret = false;
 
-	if (!s->script.looked)
-		script_look(s);
+	script_begin(s, compat);
 	if (!s->script.is_there) {
 		/* it is still starting, or the collector does not know it yet */
 		if (!s->script.outcome && !s->script.is_v8)
@@ -100,18 +127,16 @@ static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc)
 	return ret;
 }
 
-static __always_inline bool script_is_v8(struct scratch *s)
+static __always_inline bool script_is_v8(struct scratch *s, const bool compat)
 {
-	if (!s->script.looked)
-		script_look(s);
+	script_begin(s, compat);
 	return s->script.is_v8;
 }
 
 /* Is @ip, which lies in no file, code that HotSpot has generated? */
-static __always_inline bool script_is_hotspot(struct scratch *s, uint64_t ip)
+static __always_inline bool script_is_hotspot(struct scratch *s, uint64_t ip, const bool compat)
 {
-	if (!s->script.looked)
-		script_look(s);
+	script_begin(s, compat);
 	return s->script.is_hotspot && hotspot_is_code(&s->hotspot.facts, ip);
 }
 

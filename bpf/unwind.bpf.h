@@ -155,7 +155,7 @@ static __always_inline void walk_chain(struct scratch *s, uint64_t function)
 /* The step from code of V8: generated code, and what has no rows in V8's own file. Frames of
  * JavaScript stand for the native frames that execute them; what executes an innermost one is shown
  * as well. */
-static __attribute__((noinline)) int walk_v8(struct scratch *s)
+static __always_inline int walk_v8_inline(struct scratch *s)
 {
 	bool in_file = !(s->map.mapping.flags & PROF_MAPPING_JIT);
 	bool replaces = !in_file || s->at.is_return, is_script = false;
@@ -173,8 +173,11 @@ static __attribute__((noinline)) int walk_v8(struct scratch *s)
 	return result;
 }
 
-/* The step from a frame in a known mapping. @scripts as for walk_any_frame(). */
-static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool scripts)
+VERIFIED_ONCE(walk_v8)
+
+/* The step from a frame in a known mapping. @scripts and @compat as for walk_any_frame(). */
+static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool scripts,
+				     const bool compat)
 {
 	uint32_t gap = OUTCOME_jit_end;
 	struct unwind_rule rule;
@@ -194,7 +197,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 	}
 	if (scripts && s->script.is_v8 && gap != OUTCOME_no_rows &&
 	    s->map.mapping.flags & (PROF_MAPPING_JIT | PROF_MAPPING_RUNTIME))
-		return walk_v8(s);
+		return compat ? walk_v8(s) : walk_v8_once(s);
 	if (gap == OUTCOME_no_rows && !s->guessed_any &&
 	    s->map.mapping.flags & (PROF_MAPPING_AWAITED | PROF_MAPPING_ROWS))
 		walk_expect_rows(s, s->stack.frame_count - 1);
@@ -227,7 +230,7 @@ static __attribute__((noinline)) uint64_t walk_probed_return(uint64_t at)
 }
 
 /* One frame in code that HotSpot has generated; 1 ends the walk. */
-static __attribute__((noinline)) int walk_hotspot(struct scratch *s)
+static __always_inline int walk_hotspot_inline(struct scratch *s)
 {
 	uint64_t ip = s->at.ip, words[2] = { 0, 0 };
 	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
@@ -247,6 +250,8 @@ static __attribute__((noinline)) int walk_hotspot(struct scratch *s)
 	return walk_finish(s, result);
 }
 
+VERIFIED_ONCE(walk_hotspot)
+
 /* V8 maps more memory for its code while it runs: an address that lies in no known mapping and in
  * no file is taken for such code, for this frame alone. */
 static __always_inline enum mapping_found walk_as_generated(struct scratch *s, uint64_t ip)
@@ -261,9 +266,10 @@ static __always_inline enum mapping_found walk_as_generated(struct scratch *s, u
 
 #define WALK_HOTSPOT 2 /* the frame at hand is one for walk_hotspot() */
 
-/* One frame; 1 ends the walk. @scripts and @apart are constants: may it be one of a runtime, or
- * lead to its frames? Is a frame of HotSpot left to the caller (WALK_HOTSPOT)? */
-static __always_inline int walk_any_frame(struct scratch *s, const bool scripts, const bool apart)
+/* One frame; 1 ends the walk. @scripts and @compat are constants: may it be one of a runtime, or
+ * lead to its frames? Is this a walk of WALK_COMPAT, which leaves frames of HotSpot to its caller
+ * (WALK_HOTSPOT)? */
+static __always_inline int walk_any_frame(struct scratch *s, const bool scripts, const bool compat)
 {
 	uint64_t ip = s->at.ip, low = s->at.sp, pc, probed;
 	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
@@ -290,9 +296,9 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 	}
 	s->gap = 0;
 	if (scripts && (found != MAPPING_KNOWN || s->map.mapping.flags & PROF_MAPPING_JIT) &&
-	    script_is_hotspot(s, pc))
-		return apart ? WALK_HOTSPOT : walk_hotspot(s);
-	if (scripts && (found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s))
+	    script_is_hotspot(s, pc, compat))
+		return compat ? WALK_HOTSPOT : walk_hotspot_once(s);
+	if (scripts && (found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s, compat))
 		found = walk_as_generated(s, ip);
 	if (found != MAPPING_KNOWN) {
 		if (!s->unknown_pc)
@@ -302,7 +308,7 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 		return walk_finish(s, walk_guess(s, OUTCOME_no_mapping));
 	}
-	is_loop = scripts && s->map.mapping.flags & PROF_MAPPING_RUNTIME && script_is_loop(s, pc);
+	is_loop = scripts && s->map.mapping.flags & PROF_MAPPING_RUNTIME && script_is_loop(s, pc, compat);
 	if (scripts && s->script.is_v8)
 		script_save(s);
 	if (s->map.mapping.flags & PROF_MAPPING_JIT)
@@ -310,7 +316,7 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 	else
 		walk_push(s, prof_frame_module(s->map.mapping.module, ip - s->map.mapping.bias,
 					       flags));
-	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, scripts));
+	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, scripts, compat));
 	if (is_loop && !ended)
 		script_enter(s, low, s->at.sp);
 	return ended;
@@ -392,12 +398,12 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 	s->at.third_is = UNWIND_THIRD_UNKNOWN;
 }
 
-static __always_inline int walk_frames(struct scratch *s, const bool apart)
+static __always_inline int walk_frames(struct scratch *s, const bool compat)
 {
 	if (s->script.walk.on)
 		return walk_script_frame(s);
 	walk_fp_frames(s);
-	return walk_any_frame(s, true, apart);
+	return walk_any_frame(s, true, compat);
 }
 
 /* The context of a callback must lie on the stack. */
@@ -407,7 +413,7 @@ struct walk_context {
 
 static long walk_turn(uint32_t turn, void *context)
 {
-	return walk_frames(((struct walk_context *)context)->scratch, false);
+	return !!walk_frames(((struct walk_context *)context)->scratch, false);
 }
 
 static __always_inline void walk_whole(struct scratch *s)
