@@ -213,11 +213,29 @@ unsigned thread_python_name(struct thread_python *python, uint64_t *words, unsig
 	return left;
 }
 
-const struct script_python *thread_python_runtime(const struct thread_python *python,
-						  const char **ret_why)
+static void find_runtime(struct thread_python *python, struct row_tables *tables)
 {
+	const struct target_maps *maps = python->answer->maps;
+
+	for (size_t i = 0; i < maps->count && !python->is_looked_at; i++) {
+		const struct target_map *map = &maps->maps[i];
+		const char *path = target_maps_path(maps, map->module), *slash = strrchr(path, '/');
+		const struct row_table *rows = NULL;
+
+		if (map->prot & TARGET_MAP_EXEC && strstr(slash ? slash : path, "python"))
+			rows = row_tables_get(tables, python->answer->target, maps, map->module,
+					      python->answer->deadline_ns);
+		if (rows && rows->script.kind == SCRIPT_CPYTHON)
+			look(python, &rows->script, map->start_va - map->start_fo);
+	}
+}
+
+const struct script_python *thread_python_runtime(struct thread_python *python,
+						  struct row_tables *tables, const char **ret_why)
+{
+	find_runtime(python, tables);
 	if (!python->is_looked_at)
-		*ret_why = "no thread was seen in Python's interpreter";
+		*ret_why = "no Python interpreter was found";
 	else if (python->rc == -EOPNOTSUPP)
 		*ret_why = "this build of Python is not supported";
 	else if (python->rc < 0)

@@ -25,10 +25,11 @@ void thread_python_begin(struct thread_python *python, uint32_t tid, bool is_asl
 uint8_t thread_python_add(struct thread_python *python, const struct row_table *rows, uint64_t bias,
 			  uint64_t pc, uint64_t low, uint64_t high, uint64_t *words, uint16_t max,
 			  unsigned *count);
-/* The process's CPython, after the threads were walked; borrowed. NULL: *ret_why, a literal, says
- * why it cannot be read. */
-const struct script_python *thread_python_runtime(const struct thread_python *python,
-						  const char **ret_why);
+/* The process's CPython, after the threads were walked; borrowed. If no walk met it, as where all
+ * threads run, it is looked for in mapped files with "python" in their names. NULL: *ret_why, a
+ * literal, says why it cannot be read. */
+const struct script_python *thread_python_runtime(struct thread_python *python,
+						  struct row_tables *tables, const char **ret_why);
 /* After a walk: names the script frames among the @count words at @words. Returns how many words
  * are left: the two words of a frame become one. */
 unsigned thread_python_name(struct thread_python *python, uint64_t *words, unsigned count);

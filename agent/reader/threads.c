@@ -325,7 +325,7 @@ static int read_tasks(struct thread_reader *t, DIR *dir)
 static int read_asyncio(struct thread_reader *t)
 {
 	const char *why = "";
-	const struct script_python *python = thread_python_runtime(t->python, &why);
+	const struct script_python *python = thread_python_runtime(t->python, t->tables, &why);
 
 	return task_records_write(t->answer, python, why);
 }

@@ -138,7 +138,7 @@ def what_is_left_out_is_said():
             check(any("no asyncio tasks: asyncio is not used" in note for note in notes), f"{version} without: {notes}")
         with Counting("sh", "-c", "echo ready; read line; echo {}; sleep 1000") as program:
             notes = read(daemon, program)[0]["quality"]["notes"]
-            check(any("no asyncio tasks: no thread was seen in Python" in note for note in notes), f"sh: {notes}")
+            check(any("no asyncio tasks: no Python interpreter was found" in note for note in notes), f"sh: {notes}")
             answer = daemon.request("POST", FAMILY_A + "/start",
                                     {"service": program.service, "profileType": "cpu", "tasks": True})
             check(answer.status == 400 and "tasks: only for goroutine" in str(answer.json()), f"cpu with tasks: {answer}")
