@@ -251,7 +251,8 @@ JUDGES = {"cpu": cpu, "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_W
 def features_of(console):
     """({name: found} of `profd --features`, {name: not degraded} of the same names in `profctl doctor`)"""
     lines = [line.split(None, 2) for line in console.sections["features"].splitlines()]
-    features = {words[0]: words[1] == "yes" for words in lines if len(words) > 1}
+    # the kernel's own messages come between them
+    features = {words[0]: words[1] == "yes" for words in lines if len(words) > 1 and not words[0].startswith("[")}
     checks = {check["check"]: check["state"] == "ok" for check in console.json("doctor")["checks"]}
 
     def check_of(name):
