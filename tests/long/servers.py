@@ -242,7 +242,7 @@ def postgres_gate():
 
 @contextlib.contextmanager
 def nginx(u, level):
-    """nginx compresses a text of 300 kB twelve times a second."""
+    """nginx compresses a text of 300 kB eight times a second, ahead of what else the host does."""
     draw = random.Random(1)
     words = ["".join(draw.choice("abcdefghijklmnop") for _ in range(draw.randint(2, 9))) for _ in range(400)]
     written(u.folder, "log.txt", " ".join(draw.choice(words) for _ in range(60000)))
@@ -262,8 +262,8 @@ http {{
     server {{ listen 127.0.0.1:{port}; root {u.folder}; }}
 }}
 """)
-    with started(["/usr/sbin/nginx", "-p", u.folder, "-c", config], port), \
-            requests(12, lambda: curl(port, "/log.txt", "-H", "Accept-Encoding: gzip")):
+    with started(["nice", "-n", "-15", "/usr/sbin/nginx", "-p", u.folder, "-c", config], port), \
+            requests(8, lambda: curl(port, "/log.txt", "-H", "Accept-Encoding: gzip")):
         wait_until(u.is_listed, 60, "the service in the list")
         yield
 
@@ -293,15 +293,18 @@ def nginx_compresses():
 
 def nginx_gate():
     """A release engineer: level 9 instead of 1 costs three times as much, and more than half of that in one function of zlib."""
-    gate = ("ci", "--baseline", "v1", "--service", "nginx", "--duration", "20", "--rate", "499")
+    gate = ("ci", "--baseline", "v1", "--service", "nginx", "--duration", "25", "--rate", "499")
     with user("nginx") as u:
         with nginx(u, 1):
-            first = u.profile("cpu", "--rate", "499", seconds=20)
+            first = u.profile("cpu", "--rate", "499", seconds=25)
             u.profctl("baseline", "create", first["id"], "--label", "v1")
             u.profctl(*gate)
         with nginx(u, 9):
-            said = u.profctl(*gate, allowed=(1,))
-        says("profctl ci", said, "regressed", "libz.so")
+            said = u.profctl(*gate, allowed=(1, 3))
+        # Where others have the CPU, the load cannot be told, and the gate is undecided. It never passes, nor calls a share that
+        # fell faster.
+        print("  " + said.splitlines()[0])
+        says("profctl ci", said, "libz.so", *(("undecided", "less ") if "undecided" in said else ("regressed", "slower")))
 
 
 # ---- Redis -----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ static int print_functions(const cJSON *worse, const char *worse_word, const cJS
 int comparison_print(const cJSON *c)
 {
 	const cJSON *overall = cJSON_GetObjectItem(c, "overallDelta");
-
+	const bool shares_only = !strcmp(output_text(c, "cause"), "composition");
 	const char *verdict = cJSON_IsTrue(cJSON_GetObjectItem(c, "insufficientData")) ?
 				      "not enough data" :
 				      output_text(c, "verdict");
@@ -64,8 +64,9 @@ int comparison_print(const cJSON *c)
 				     ? ""
 				     : ", not significant");
 	(void)printf("unchanged  %.0f functions\n", output_number(c, "unchanged"));
-	return print_functions(cJSON_GetObjectItem(c, "regressions"), "slower",
-			       cJSON_GetObjectItem(c, "improvements"), "faster");
+	/* Without a steady part a share that fell does not make a function faster. */
+	return print_functions(cJSON_GetObjectItem(c, "regressions"), shares_only ? "more" : "slower",
+			       cJSON_GetObjectItem(c, "improvements"), shares_only ? "less" : "faster");
 }
 
 int command_compare(const struct arguments *args)

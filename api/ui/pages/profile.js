@@ -90,7 +90,7 @@ function ownTable(s) {
 	if (!rows.length) return '';
 	const ways = waysOf(rows[0]), mostly = f => f.wait || (f.state === 'runqueue' ? 'run queue' : f.state || '');
 	const row = (name, title, file, f, kind) => [h('span', { title: visible(title) }, name), visible(file), percent(f.pct, 100), value(f.value, s.unit), ...waits ? [visible(kind)] : []];
-	const way = w => row('by ' + w.path.map(name => visible(shortName(name))).join(' < '), w.path.join(' < '), '', w, '');
+	const way = w => row('\u2003by ' + w.path.map(name => visible(shortName(name))).join(' < '), w.path.join(' < '), '', w, '');
 	return h('details', { class: 'no-print' }, h('summary', {}, `By the program's own functions: most in ${visible(shortName(rows[0].funcName))}, ${percent(rows[0].pct, 100)}`, ways.length ? `; of it most called by ${differs(ways)}` : ''),
 		list('Own functions', [['Function', ''], ['File', 'wide'], ['Share', 'n'], ['Value', 'n'], ...waits ? [['Mostly', '']] : []],
 			rows.flatMap(f => [row(visible(shortName(f.funcName)), f.funcName, f.file ? `${f.file.slice(f.file.lastIndexOf('/') + 1)}:${f.line}` : f.package, f, mostly(f)), ...waysOf(f).map(way)])));
