@@ -12,6 +12,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
+#include "bpf/outcome.h"
 #include "profiler.skel.h"
 
 #define CHARGED_INTERVAL_NS (9 * NS_PER_S)
@@ -89,6 +90,7 @@ int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret)
 	for (unsigned cpu = 0; cpu < agent->possible_cpus; cpu++)
 		for (size_t i = 0; i < PROF_OUTCOMES_MAX; i++)
 			costs.outcomes[i] += per_cpu[cpu].outcomes[i];
+	costs.outcomes[OUTCOME_end_missed] += call_ends_missed(&agent->call_ends);
 	for (unsigned program = 0; program < PROF_PROGRAM_MAX; program++)
 		add_run_time(agent, per_cpu, (enum prof_program)program, &costs);
 	*ret = costs;

@@ -50,14 +50,34 @@ int call_ends_open(struct call_ends *ends, const int *programs, unsigned count)
 			ends->links[i] = bpf_raw_tracepoint_open(NULL, programs[i]);
 		if (ends->links[i] < 0)
 			return ends->links[i];
+		ends->programs[i] = programs[i];
+		ends->program_count = i + 1;
 	}
 	return 0;
+}
+
+uint64_t call_ends_missed(struct call_ends *ends)
+{
+	uint64_t missed = 0;
+
+	for (unsigned i = 0; i < ends->program_count; i++) {
+		struct bpf_prog_info info = { 0 };
+		uint32_t size = sizeof(info);
+
+		if (bpf_obj_get_info_by_fd(ends->programs[i], &info, &size) == 0)
+			missed += info.recursion_misses;
+	}
+	if (missed > ends->missed)
+		ends->missed = missed;
+	return ends->missed;
 }
 
 void call_ends_close(struct call_ends *ends)
 {
 	sigset_t all, before;
 
+	(void)call_ends_missed(ends);
+	ends->program_count = 0;
 	join(ends);
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "agent/base/cleanup.h"
 
@@ -20,6 +21,9 @@ struct call_ends {
 	bool closing;
 	atomic_bool enough; /* the closer is to stop */
 	pthread_t closer;
+	int programs[CALL_ENDS_MAX]; /* borrowed */
+	unsigned program_count;	     /* 0 unless open */
+	uint64_t missed;
 };
 
 void call_ends_init(struct call_ends *ends);
@@ -29,5 +33,9 @@ void call_ends_deinit(struct call_ends *ends); /* waits until all are off */
 int call_ends_open(struct call_ends *ends, const int *programs, unsigned count) must_use;
 /* Returns at once. */
 void call_ends_close(struct call_ends *ends);
+/* At how many ends of calls no program has run so far. The kernel runs none where a thread was
+ * preempted inside of the same program on the same CPU: struct bpf_prog_info of v5.12,
+ * recursion_misses; __bpf_prog_enter_recur(). */
+uint64_t call_ends_missed(struct call_ends *ends);
 
 #endif
