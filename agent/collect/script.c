@@ -12,6 +12,7 @@
 
 #define CHECK_WAIT_NS	  (5 * NS_PER_MS) /* the first wait for a runtime that has just begun */
 #define CHECK_WAIT_MAX_NS (10 * NS_PER_S)
+#define CHECK_REFUSALS	  5u /* of a process that runs while it is read: one may be chance */
 #define REQUESTS_MAX	  8u /* processes that the reader is asked about at once */
 
 /* ---- runtimes ----------------------------------------------------------------------------------
@@ -142,7 +143,9 @@ static void on_checked(struct collector *c)
 		frames->state = SCRIPT_READY;
 		publish_for_file(c, frames);
 		publish_runtime(c, proc);
-	} else if (answer->status == -EAGAIN || answer->status == -ETIMEDOUT) {
+	} else if (answer->status == -EAGAIN || answer->status == -ETIMEDOUT ||
+		   (answer->status == -EOPNOTSUPP && frames->runtime.kind == SCRIPT_CPYTHON &&
+		    ++frames->refusals < CHECK_REFUSALS)) {
 		frames->state = SCRIPT_UNKNOWN;
 		frames->wait_ns = frames->wait_ns ? 2 * frames->wait_ns : CHECK_WAIT_NS;
 		if (frames->wait_ns > CHECK_WAIT_MAX_NS)

@@ -41,6 +41,7 @@ struct script_frames {
 	uint32_t module; /* of the module table, 0 = none yet */
 	enum script_frames_state state;
 	uint64_t ask_ns, wait_ns; /* CLOCK_MONOTONIC; the wait before the next question */
+	unsigned refusals;	  /* answers that it is not what its file says */
 	struct script_runtime runtime; /* with addresses of this process */
 	uint32_t interpreter;	       /* module that it is the runtime of, 0 = unknown */
 	bool fits; /* the runtime fitted another process of the same file */
