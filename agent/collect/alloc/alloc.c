@@ -565,9 +565,9 @@ static void load_probes(struct alloc_watch *watch)
  * than sessions wait for an answer of the collector. */
 static void open_watch(struct alloc_watch *watch)
 {
-	watch->is_open = true;
 	watch->host.loading(watch->host.ctx, true);
 	load_probes(watch);
+	watch->is_open = true; /* or not possible, alloc_is_possible() */
 	watch->host.loading(watch->host.ctx, false);
 }
 
