@@ -55,6 +55,23 @@ BYTES_DEFINE(u16, uint16_t);
 BYTES_DEFINE(u32, uint32_t);
 BYTES_DEFINE(u64, uint64_t);
 
+/* A number at @offset of @data, which the caller has checked to reach so far. */
+static inline uint64_t bytes_u64_at(const void *data, size_t offset)
+{
+	uint64_t value;
+
+	memcpy(&value, (const uint8_t *)data + offset, sizeof(value));
+	return value;
+}
+
+static inline uint32_t bytes_u32_at(const void *data, size_t offset)
+{
+	uint32_t value;
+
+	memcpy(&value, (const uint8_t *)data + offset, sizeof(value));
+	return value;
+}
+
 uint64_t bytes_long_varint(struct bytes *b); /* for bytes_varint() alone */
 /* LEB128, at most 10 bytes; most are of one. */
 static inline uint64_t bytes_varint(struct bytes *b)

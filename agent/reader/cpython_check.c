@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/bytes.h"
 #include "agent/base/clock.h"
 #include "agent/reader/cpython_names.h"
 #include "agent/runtimes/cpython_layout.h"
@@ -47,14 +48,6 @@ static bool is_object(uint64_t va)
 	return va >= 4096 && !(va & 7) && va < 1ull << 47;
 }
 
-static uint64_t word_at(const uint8_t *data, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
-
 static int read_word(struct check *c, uint64_t va, uint64_t *ret)
 {
 	return target_read(c->target, va, ret, sizeof(*ret));
@@ -94,13 +87,13 @@ static int list_threads(struct check *c, uint64_t interpreter_va)
 		if (clock_monotonic_ns() > c->deadline_ns)
 			return -ETIMEDOUT;
 		rc = target_read(c->target, va, state, bytes);
-		if (rc < 0 || word_at(state, python->thread_interp) != interpreter_va)
+		if (rc < 0 || bytes_u64_at(state, python->thread_interp) != interpreter_va)
 			break;
 		*thread = (struct thread){ .state_va = va,
-					   .tcb_va = word_at(state, python->thread_id),
-					   .frame_va = word_at(state, python->thread_frame) };
+					   .tcb_va = bytes_u64_at(state, python->thread_id),
+					   .frame_va = bytes_u64_at(state, python->thread_frame) };
 		c->count += is_object(thread->tcb_va);
-		va = word_at(state, python->thread_next);
+		va = bytes_u64_at(state, python->thread_next);
 	}
 	return is_final(rc) ? rc : 0;
 }
@@ -132,7 +125,7 @@ struct votes {
 static void vote(struct votes *votes, const uint8_t *data, size_t bytes, uint64_t state_va)
 {
 	for (size_t i = 0; i < bytes / 8; i++) {
-		uint64_t word = word_at(data, (uint32_t)i * 8);
+		uint64_t word = bytes_u64_at(data, (uint32_t)i * 8);
 
 		votes[i].same += word == state_va;
 		votes[i].other += word && word != state_va;
@@ -264,7 +257,7 @@ static int take_frame(struct check *c, uint64_t va, struct control_script_place 
 
 	if (rc < 0)
 		return is_final(rc) ? rc : -EINVAL;
-	*previous = word_at(frame, python->frame_previous);
+	*previous = bytes_u64_at(frame, python->frame_previous);
 	if (python->chain >= SCRIPT_PYTHON_SHIM_CFRAME &&
 	    frame[python->frame_entry] >= CPYTHON_OWNER_ENTRY)
 		return 0;

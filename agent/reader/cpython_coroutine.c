@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/bytes.h"
 #include "agent/reader/cpython_names.h"
 #include "agent/runtimes/cpython_layout.h"
 
@@ -22,22 +23,6 @@
 #define STATE_EXECUTING	 0
 #define STATE_YIELD_FROM (-1)
 #define FRAMES_MAX	 1024u /* of a thread */
-
-static uint64_t word_at(const uint8_t *data, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
-
-static int32_t number_at(const uint8_t *data, uint32_t offset)
-{
-	int32_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
 
 /* A frame's bytes, and those behind it that belong to whatever follows. */
 static int read_frame(struct cpython_objects *o, uint64_t va,
@@ -98,14 +83,14 @@ static int is_at_yield_from(struct cpython_objects *o, const struct cpython_task
 {
 	const struct script_python *python = o->python;
 	const uint32_t unit = python->flags & SCRIPT_PYTHON_LASTI_UNITS ? 2 : 1;
-	int64_t last = number_at(c->frame, python->frame_instr);
+	int64_t last = (int32_t)bytes_u32_at(c->frame, python->frame_instr);
 	uint64_t bytes_va;
 	uint8_t op;
 	int rc;
 
 	if (last < 0)
 		return 0;
-	rc = cpython_objects_word(o, word_at(c->frame, python->frame_code) + layout->code_bytes,
+	rc = cpython_objects_word(o, bytes_u64_at(c->frame, python->frame_code) + layout->code_bytes,
 				  &bytes_va);
 	if (rc == 0)
 		rc = cpython_objects_read(o, bytes_va + BYTES_DATA + (uint64_t)last * unit + 2, &op,
@@ -117,7 +102,7 @@ static int is_at_resume(struct cpython_objects *o, const struct coroutine *c)
 {
 	const unsigned minor = cpython_minor(o->python);
 	uint8_t code[2]; /* operation, argument */
-	int rc = cpython_objects_read(o, word_at(c->frame, o->python->frame_instr) + 2, code,
+	int rc = cpython_objects_read(o, bytes_u64_at(c->frame, o->python->frame_instr) + 2, code,
 				      sizeof(code));
 
 	if (rc < 0)
@@ -143,15 +128,15 @@ static int read_top(struct cpython_objects *o, const struct cpython_tasks *layou
 		    const struct coroutine *c, uint64_t *ret)
 {
 	const unsigned minor = cpython_minor(o->python);
-	uint64_t va = word_at(c->frame, layout->frame_top);
+	uint64_t va = bytes_u64_at(c->frame, layout->frame_top);
 	int rc;
 
 	if (minor >= 10 && minor <= 13) {
-		int64_t count = number_at(c->frame, layout->frame_top);
+		int64_t count = (int32_t)bytes_u32_at(c->frame, layout->frame_top);
 
 		if (count < 1 || count > VALUES_MAX)
 			return -EINVAL;
-		va = minor == 10 ? word_at(c->frame, layout->frame_stack)
+		va = minor == 10 ? bytes_u64_at(c->frame, layout->frame_stack)
 				 : c->frame_va + layout->frame_locals;
 		va += 8 * (uint64_t)count;
 	}
@@ -256,7 +241,7 @@ int cpython_coroutine_running(struct cpython_objects *o, uint64_t head_va,
 			chain->count += count;
 			return 0;
 		}
-		va = word_at(frame, python->frame_previous);
+		va = bytes_u64_at(frame, python->frame_previous);
 	}
 	return -ENOENT;
 }

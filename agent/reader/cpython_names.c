@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/bytes.h"
 #include "agent/base/clock.h"
 #include "agent/runtimes/cpython_layout.h"
 #include "agent/runtimes/cpython_lines.h"
@@ -52,14 +53,6 @@ struct group {
 	size_t used;
 };
 
-static uint64_t word_at(const uint8_t *data, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
-
 static bool is_object(uint64_t va)
 {
 	return va >= 4096 && !(va & 7) && va < 1ull << 47;
@@ -72,8 +65,8 @@ int cpython_names_place(struct target *target, const struct script_python *pytho
 			struct control_script_place *ret)
 {
 	uint64_t words[SCRIPT_COOKIE_WORDS], type;
-	const uint64_t code = word_at(frame, python->frame_code) & ~7ull;
-	const uint64_t at = word_at(frame, python->frame_instr & ~7u);
+	const uint64_t code = bytes_u64_at(frame, python->frame_code) & ~7ull;
+	const uint64_t at = bytes_u64_at(frame, python->frame_instr & ~7u);
 	int64_t position;
 	int32_t index;
 
@@ -121,15 +114,15 @@ static uint32_t code_bytes(const struct script_python *python)
  * one of the others with two bits of flags (Include/object.h of 3.13). */
 static bool is_alive(const struct script_python *python, const uint8_t *object)
 {
-	uint64_t count = word_at(object, 0);
+	uint64_t count = bytes_u64_at(object, 0);
 	uint32_t local;
 
-	if (python->code_type && word_at(object, python->object_type) != python->code_type)
+	if (python->code_type && bytes_u64_at(object, python->object_type) != python->code_type)
 		return false;
 	if (!(python->flags & SCRIPT_PYTHON_FREE_THREADED))
 		return (uint32_t)count && !(count >> 32 & 0xffff);
 	memcpy(&local, object + FREE_LOCAL_AT, sizeof(local));
-	return local || word_at(object, FREE_SHARED_AT) >> FREE_SHARED_SHIFT;
+	return local || bytes_u64_at(object, FREE_SHARED_AT) >> FREE_SHARED_SHIFT;
 }
 
 /* Is work->code still the code object of the frame? */
@@ -152,10 +145,10 @@ static void take_code(const struct script_python *python, struct work *work)
 	if (!work->code_va)
 		return;
 	work->first_line = line;
-	work->file.va = word_at(work->code, python->code_filename);
-	work->function.va = word_at(work->code, python->code_qualname ? python->code_qualname
+	work->file.va = bytes_u64_at(work->code, python->code_filename);
+	work->function.va = bytes_u64_at(work->code, python->code_qualname ? python->code_qualname
 								      : python->code_name);
-	work->table.va = word_at(work->code, python->code_linetable);
+	work->table.va = bytes_u64_at(work->code, python->code_linetable);
 }
 
 /* Reads the code objects of all places; one that is not (any more) the frame's has no address. */
@@ -201,7 +194,7 @@ static void take_string(struct group *g, const uint8_t *head, struct work *work,
 	uint32_t state;
 
 	memcpy(&state, head + python->str_state, sizeof(state));
-	if (cpython_string_head(word_at(head, python->str_length), state, &string) < 0)
+	if (cpython_string_head(bytes_u64_at(head, python->str_length), state, &string) < 0)
 		return;
 	/* A character has at least one byte of UTF-8. */
 	if (string.chars > SCRIPT_NAME_MAX) {
@@ -218,7 +211,7 @@ static void take_string(struct group *g, const uint8_t *head, struct work *work,
 
 static void take_table(struct group *g, const uint8_t *head, struct work *work)
 {
-	uint64_t bytes = word_at(head, g->python->bytes_size);
+	uint64_t bytes = bytes_u64_at(head, g->python->bytes_size);
 
 	if (bytes > TABLE_MAX)
 		return;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/base/bytes.h"
 #include "agent/runtimes/cpython_layout.h"
 #include "agent/runtimes/cpython_strings.h"
 #include "agent/runtimes/unicode.h"
@@ -24,22 +25,6 @@
 #define KEY_BYTES   64u
 #define ENTRY_GROUP 64u
 #define VALUES_MAX  64u
-
-static uint64_t word_at(const uint8_t *data, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
-
-static uint32_t half_at(const uint8_t *data, uint32_t offset)
-{
-	uint32_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -183,8 +168,8 @@ int cpython_objects_str(struct cpython_objects *o, uint64_t va, char *ret, size_
 	/* The head begins with the count of references, which changes. */
 	rc = cpython_objects_read(o, va + 8, head + 8, bytes - 8);
 	if (rc == 0)
-		rc = cpython_string_head(word_at(head, python->str_length),
-					 half_at(head, python->str_state), &string);
+		rc = cpython_string_head(bytes_u64_at(head, python->str_length),
+					 bytes_u32_at(head, python->str_state), &string);
 	if (rc < 0)
 		return rc;
 	if (string.chars > STR_BYTES / string.width)
@@ -209,12 +194,12 @@ int cpython_objects_int(struct cpython_objects *o, uint64_t va, uint64_t *ret)
 	rc = cpython_objects_read(o, va + 16, data, sizeof(data));
 	if (rc < 0)
 		return rc;
-	tag = word_at(data, 0);
-	value = half_at(data, 8) & 0x3fffffffu;
+	tag = bytes_u64_at(data, 0);
+	value = bytes_u32_at(data, 8) & 0x3fffffffu;
 	if ((tag & 3) > 1 || tag >> 3 > 2)
 		return -EINVAL;
 	if (tag >> 3 == 2)
-		value |= (uint64_t)(half_at(data, 12) & 0x3fffffffu) << 30;
+		value |= (uint64_t)(bytes_u32_at(data, 12) & 0x3fffffffu) << 30;
 	*ret = (tag & 3) == 1 ? 0 : value;
 	return 0;
 }
@@ -249,16 +234,16 @@ static int find_entries(struct cpython_objects *o, uint64_t dict_va, struct entr
 			 ? cpython_objects_read(o, dict_va + 16, dict + 16, sizeof(dict) - 16)
 			 : -EINVAL;
 
-	keys_va = rc == 0 ? word_at(dict, 32) : 0;
+	keys_va = rc == 0 ? bytes_u64_at(dict, 32) : 0;
 	if (rc == 0)
 		rc = cpython_is_object(keys_va)
 			     ? cpython_objects_read(o, keys_va + 8, keys + 8, sizeof(keys) - 8)
 			     : -EINVAL;
 	if (rc < 0)
 		return rc;
-	count = word_at(keys, is_old ? 32 : 24);
+	count = bytes_u64_at(keys, is_old ? 32 : 24);
 	if (is_old) {
-		uint64_t size = word_at(keys, 8);
+		uint64_t size = bytes_u64_at(keys, 8);
 
 		index_bytes = size <= UINT8_MAX ? size : size <= UINT16_MAX ? 2 * size : 4 * size;
 		if (size > 4 * CPYTHON_DICT_MAX)
@@ -273,8 +258,8 @@ static int find_entries(struct cpython_objects *o, uint64_t dict_va, struct entr
 	*ret = (struct entries){ .va = keys_va + (is_old ? 40 : 32) + index_bytes,
 				 .count = (uint32_t)count,
 				 .bytes = is_old || !keys[10] ? 24 : 16 };
-	if (cpython_is_object(word_at(dict, 40)))
-		ret->values_va = first_value(o, word_at(dict, 40));
+	if (cpython_is_object(bytes_u64_at(dict, 40)))
+		ret->values_va = first_value(o, bytes_u64_at(dict, 40));
 	return 0;
 }
 
@@ -283,7 +268,7 @@ static int value_of(struct cpython_objects *o, const struct entries *entries, ui
 {
 	if (entries->values_va)
 		return cpython_objects_word(o, entries->values_va + 8ull * index, ret);
-	*ret = word_at(entry, entries->bytes - 8u);
+	*ret = bytes_u64_at(entry, entries->bytes - 8u);
 	return 0;
 }
 
@@ -306,7 +291,7 @@ int cpython_objects_lookup(struct cpython_objects *o, uint64_t dict_va, const ch
 							  (left < ENTRY_GROUP ? left : ENTRY_GROUP));
 		if (rc < 0)
 			break;
-		key_va = word_at(entry, entries.bytes - 16u);
+		key_va = bytes_u64_at(entry, entries.bytes - 16u);
 		if (cpython_objects_str(o, key_va, text, sizeof(text)) < 0 || strcmp(text, key) != 0)
 			continue;
 		rc = value_of(o, &entries, i, entry, ret);
@@ -363,7 +348,7 @@ static int find_attributes(struct cpython_objects *o, uint64_t va, uint64_t *ret
 			     : -EINVAL;
 	if (rc < 0)
 		return rc;
-	dict_at = (int64_t)word_at(type, TYPE_DICT_AT);
+	dict_at = (int64_t)bytes_u64_at(type, TYPE_DICT_AT);
 	if (dict_at > 0)
 		return dict_at > 4096 ? -EINVAL
 				      : cpython_objects_word(o, va + (uint64_t)dict_at, ret_dict);
@@ -381,9 +366,9 @@ static int find_attributes(struct cpython_objects *o, uint64_t va, uint64_t *ret
 		return 0;
 	}
 	*ret_dict = word;
-	if (word || !(word_at(type, TYPE_FLAGS) & TYPE_HAS_INLINE))
+	if (word || !(bytes_u64_at(type, TYPE_FLAGS) & TYPE_HAS_INLINE))
 		return 0;
-	word = word_at(type, TYPE_BASIC_BYTES);
+	word = bytes_u64_at(type, TYPE_BASIC_BYTES);
 	if (word > 4096)
 		return -EINVAL;
 	/* struct _dictvalues: how many values there is room for, then three bytes more. */

@@ -3,8 +3,8 @@
  * sets, attributes. Release builds of 3.8 to 3.14 with the GIL. Every value is hostile: it is read
  * once, checked and bounded.
  *
- * What was read belongs together only if nothing changed meanwhile. cpython_objects_begin() starts
- * a note of all reads, cpython_objects_unchanged() reads them again and compares. Not thread-safe.
+ * The process may change its objects between two reads. cpython_objects_begin() starts a list of
+ * all reads. cpython_objects_unchanged() repeats them and compares. Not thread-safe.
  * Sources: CPython's Include/cpython/object.h, Objects/dict-common.h, Include/internal/
  * pycore_dict.h, Include/cpython/setobject.h, Include/cpython/weakrefobject.h. */
 #ifndef PROFD_READER_CPYTHON_OBJECTS_H

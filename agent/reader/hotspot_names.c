@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/base/bytes.h"
 #include "agent/base/clock.h"
 #include "agent/runtimes/hotspot_lines.h"
 #include "agent/runtimes/hotspot_names.h"
@@ -62,22 +63,6 @@ static bool read_all(struct work *w, uint64_t va, void *buf, size_t len)
 static bool read_word(struct work *w, uint64_t va, uint64_t *ret)
 {
 	return read_all(w, va, ret, sizeof(*ret));
-}
-
-static uint64_t word_at(const uint8_t *data, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
-}
-
-static uint32_t u32_at(const uint8_t *data, uint32_t offset)
-{
-	uint32_t value;
-
-	memcpy(&value, data + offset, sizeof(value));
-	return value;
 }
 
 static uint32_t u16_at(const uint8_t *data, uint32_t offset)
@@ -179,8 +164,8 @@ static uint64_t symbol_word(struct work *w, uint64_t at_va)
 static uint32_t cookie_of(struct work *w, const struct method *method)
 {
 	const struct script_hotspot *h = w->h;
-	uint64_t pool_va = word_at(method->made, h->const_pool), class_va;
-	uint64_t facts = word_at(method->made, h->const_code_size), name, class_name;
+	uint64_t pool_va = bytes_u64_at(method->made, h->const_pool), class_va;
+	uint64_t facts = bytes_u64_at(method->made, h->const_code_size), name, class_name;
 
 	if (!read_word(w, pool_va + h->pool_class, &class_va))
 		class_va = 0;
@@ -202,12 +187,12 @@ static bool read_entry(struct work *w, uint64_t pool_va, uint32_t index, struct 
 static bool read_texts(struct work *w, struct method *method)
 {
 	const struct script_hotspot *h = w->h;
-	uint64_t pool_va = word_at(method->made, h->const_pool), class_va, name_va;
+	uint64_t pool_va = bytes_u64_at(method->made, h->const_pool), class_va, name_va;
 	uint16_t file = 0;
 
 	if (!is_address(pool_va) || !read_all(w, pool_va, method->pool, h->pool_bytes))
 		return false;
-	class_va = word_at(method->pool, h->pool_class);
+	class_va = bytes_u64_at(method->pool, h->pool_class);
 	if (!is_address(class_va) || !read_word(w, class_va + h->class_name, &name_va) ||
 	    !read_symbol(w, name_va, &method->class_name) ||
 	    !read_entry(w, pool_va, u16_at(method->made, h->const_name), &method->name))
@@ -226,7 +211,7 @@ static void read_line(struct work *w, const struct method *method, uint32_t bci,
 {
 	const struct script_hotspot *h = w->h;
 	uint64_t from = h->const_bytes + u16_at(method->made, h->const_code_size);
-	uint64_t end = 8ull * u32_at(method->made, h->const_words);
+	uint64_t end = 8ull * bytes_u32_at(method->made, h->const_words);
 	ssize_t got;
 
 	*ret = *ret_first = 0;
@@ -284,23 +269,23 @@ static bool read_nmethod(struct work *w, uint64_t va, uint32_t compile_id)
 	uint64_t base = va, scopes_va, end_va;
 
 	if (!is_address(va) || !read_all(w, va, w->blob, h->nmethod_bytes) ||
-	    !is_nmethod(w, word_at(w->blob, h->blob_name)) ||
-	    u32_at(w->blob, h->nmethod_compile_id) != compile_id) {
+	    !is_nmethod(w, bytes_u64_at(w->blob, h->blob_name)) ||
+	    bytes_u32_at(w->blob, h->nmethod_compile_id) != compile_id) {
 		w->blob_va = 0;
 		return false;
 	}
 	if (w->blob_va == va && w->blob_id == compile_id)
 		return true;
 	if (h->nmethod_immutable)
-		base = word_at(w->blob, h->nmethod_immutable);
-	(void)read_table(w, base + u32_at(w->blob, h->nmethod_pcs),
-			 base + u32_at(w->blob, h->nmethod_pcs_end), &w->pcs);
+		base = bytes_u64_at(w->blob, h->nmethod_immutable);
+	(void)read_table(w, base + bytes_u32_at(w->blob, h->nmethod_pcs),
+			 base + bytes_u32_at(w->blob, h->nmethod_pcs_end), &w->pcs);
 	if (h->flags & SCRIPT_HOTSPOT_OFFSETS) {
-		scopes_va = base + u32_at(w->blob, h->nmethod_scopes);
-		end_va = base + u32_at(w->blob, h->nmethod_immutable_bytes);
+		scopes_va = base + bytes_u32_at(w->blob, h->nmethod_scopes);
+		end_va = base + bytes_u32_at(w->blob, h->nmethod_immutable_bytes);
 	} else {
-		scopes_va = word_at(w->blob, h->nmethod_scopes);
-		end_va = base + u32_at(w->blob, h->nmethod_pcs);
+		scopes_va = bytes_u64_at(w->blob, h->nmethod_scopes);
+		end_va = base + bytes_u32_at(w->blob, h->nmethod_pcs);
 	}
 	(void)read_table(w, scopes_va, end_va, &w->scopes);
 	w->blob_va = va;
@@ -318,7 +303,7 @@ static bool same_nmethod(struct work *w, uint64_t va, uint32_t compile_id)
 	uint32_t id;
 
 	return read_word(w, va + h->nmethod_method, &method_va) &&
-	       method_va == word_at(w->blob, h->nmethod_method) && method_va &&
+	       method_va == bytes_u64_at(w->blob, h->nmethod_method) && method_va &&
 	       read_all(w, va - h->heap_header + h->heap_header / 2, &is_used, 1) && is_used == 1 &&
 	       read_all(w, va + h->nmethod_compile_id, &id, sizeof(id)) && id == compile_id;
 }
@@ -328,8 +313,8 @@ static uint64_t metadata_va(const struct work *w, uint64_t va)
 	const struct script_hotspot *h = w->h;
 
 	if (h->nmethod_metadata)
-		return va + u32_at(w->blob, h->nmethod_metadata);
-	return word_at(w->blob, h->blob_mutable) + u32_at(w->blob, h->blob_relocation);
+		return va + bytes_u32_at(w->blob, h->nmethod_metadata);
+	return bytes_u64_at(w->blob, h->blob_mutable) + bytes_u32_at(w->blob, h->blob_relocation);
 }
 
 /* Adds the methods at the pc, innermost first. False: the debug information has none. */
@@ -376,14 +361,14 @@ static void name_compiled(struct work *w, const struct control_script_place *pla
 		return;
 	w->names->tier = tier_of(w);
 	w->names->is_approximate = is_innermost;
-	code = h->flags & SCRIPT_HOTSPOT_OFFSETS ? u32_at(w->blob, h->blob_code)
-						 : word_at(w->blob, h->blob_code) - va;
+	code = h->flags & SCRIPT_HOTSPOT_OFFSETS ? bytes_u32_at(w->blob, h->blob_code)
+						 : bytes_u64_at(w->blob, h->blob_code) - va;
 	/* The description at a pc is of the code before it. */
 	pc = script_word_position(place->b) - (uint32_t)code + is_innermost;
 	if (!add_scopes(w, va, pc)) {
 		script_names_drop(w->names);
 		w->names->is_approximate = false; /* the method without a line */
-		if (read_method(w, word_at(w->blob, h->nmethod_method), &method) &&
+		if (read_method(w, bytes_u64_at(w->blob, h->nmethod_method), &method) &&
 		    read_texts(w, &method))
 			add_method(w, &method, HOTSPOT_BCI_NONE);
 	}
