@@ -155,8 +155,8 @@ class Soak:
     def step_clock(self):
         if os.environ.get("PROFD_SOAK_CLOCK") != "1":
             return
-        for seconds in (+3600, -3600, -60, +60):
-            time.sleep(SECONDS / 5)
+        for wait, seconds in (SECONDS / 5, +3600), (min(120, SECONDS / 5), -3600), (SECONDS / 5, -60), (SECONDS / 5, +60):
+            time.sleep(wait)
             time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
 
     # ---- what is watched ----------------------------------------------------------------------
