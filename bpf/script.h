@@ -200,6 +200,7 @@ struct script_v8 {
 	uint16_t bytecode_length; /* in a BytecodeArray: small integer */
 	uint16_t bytecodes; /* that there are in this version, 0 = their lengths are not known */
 	uint16_t refused;   /* enum script_v8_refusal; not 0 = there are no other facts */
+	uint16_t operations; /* enum v8_operations of agent/runtimes/v8_translations.h */
 	uint64_t bytecode_sizes; /* address of the lengths: three rows of u8, one for each width of
 				  * operands (Bytecodes::kBytecodeSizes) */
 };

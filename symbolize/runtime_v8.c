@@ -9,6 +9,7 @@
 #include "agent/base/io.h"
 #include "agent/base/text.h"
 #include "agent/runtimes/v8_positions.h"
+#include "agent/runtimes/v8_translations.h"
 #include "symbolize/elf_debug.h"
 
 #define SYMBOLS_MAX (1u << 20)
@@ -87,11 +88,12 @@ struct values {
 	int32_t smi_shift; /* 31: a small integer is the upper half of a word; 0: of half a word */
 };
 
-struct sizes_found {
-	uint64_t ev;	 /* of the last table */
+struct tables_found {
+	uint64_t ev;	 /* of the last table of lengths */
 	uint16_t count;	 /* of bytecodes */
-	unsigned tables; /* that are there */
+	unsigned tables; /* of lengths that are there */
 	unsigned begins; /* places that were looked at */
+	enum v8_operations operations;
 };
 
 static bool take_value(const struct values *values, uint64_t ev, int32_t *ret)
@@ -195,8 +197,8 @@ static bool is_table(const uint8_t *at, uint16_t count)
 	return true;
 }
 
-/* Looks for the table in the @len bytes of a file's data from @ev on. */
-static void find_in(const uint8_t *bytes, size_t len, uint64_t ev, struct sizes_found *found)
+/* Looks for the table of lengths in the @len bytes of a file's data from @ev on. */
+static void find_sizes(const uint8_t *bytes, size_t len, uint64_t ev, struct tables_found *found)
 {
 	const uint8_t *at = bytes;
 	uint16_t count;
@@ -213,13 +215,28 @@ static void find_in(const uint8_t *bytes, size_t len, uint64_t ev, struct sizes_
 	}
 }
 
+/* ---- tables without a symbol ----------------------------------------------------------------- */
+
+/* A version's operations are told by V8's own table of their operands. */
+static void find_operations(const uint8_t *bytes, size_t len, struct tables_found *found)
+{
+	int32_t table[V8_OPERATIONS_MAX];
+
+	for (unsigned set = 1; set < V8_OPERATIONS_END; set++) {
+		unsigned count = v8_operations_table(set, table);
+
+		if (memmem(bytes, len, table, count * sizeof(*table)))
+			found->operations = set;
+	}
+}
+
 /* The lengths of bytecodes are not exported, but what they begin with is known. Two tables that
  * look like it are none. */
-static void find_sizes(const struct elf_file *file, const struct elf_segment *code,
-		       struct script_v8 *ret)
+static void find_tables(const struct elf_file *file, const struct elf_segment *code,
+			struct script_v8 *ret)
 {
 	cleanup_free uint8_t *bytes = malloc(CHUNK_BYTES + TABLE_BYTES_MAX);
-	struct sizes_found found = { 0 };
+	struct tables_found found = { 0 };
 	uint64_t ev, fo, len, place;
 
 	if (!bytes || !elf_section_place(file->elf, ".rodata", &ev, &fo, &len) || len > DATA_BYTES_MAX)
@@ -230,8 +247,10 @@ static void find_sizes(const struct elf_file *file, const struct elf_segment *co
 
 		if (io_pread_all(file->fd, bytes, n, fo + at) < 0)
 			return;
-		find_in(bytes, n, ev + at, &found);
+		find_sizes(bytes, n, ev + at, &found);
+		find_operations(bytes, n, &found);
 	}
+	ret->operations = found.operations;
 	/* Data counts as if the whole file were displaced as its code is. */
 	place = found.ev - code->start_ev + code->offset_fo;
 	if (found.tables != 1 || !place)
@@ -259,7 +278,7 @@ int runtime_v8_load(const struct elf_file *file, struct script_runtime *ret)
 	if (refused)
 		runtime.v8 = (struct script_v8){ .refused = refused };
 	else
-		find_sizes(file, code, &runtime.v8);
+		find_tables(file, code, &runtime.v8);
 	runtime.ranges[0].start = code->offset_fo;
 	runtime.ranges[0].end = code->offset_fo + (code->end_ev - code->start_ev);
 	*ret = runtime;

@@ -12,11 +12,11 @@
 #define STREAM_CODE	8u  /* in an InstructionStream: its Code */
 #define BYTECODES_MAX	(256u << 10)
 #define INLINED_BYTES	16u /* of an inlining position: a position word and a function's index */
-/* In deoptimization data the first exit is so far behind the word of the inlining positions. Of
- * each exit: its bytecode, where its translation begins, its offset in the code. */
+/* In deoptimization data the first exit is so far behind the word of the inlining positions. */
 #define DEOPT_FIRST    4u
-#define DEOPT_WORDS    3u
+#define DEOPT_WORDS    3u /* of an exit */
 #define EXITS_MAX      (1u << 20)
+#define EXITS_READ     128u /* at once */
 #define WRAPPER_SHARED	8u  /* in a SharedFunctionInfoWrapper: what it wraps */
 #define WEAK_BIT	2u  /* of a tagged pointer */
 
@@ -227,7 +227,7 @@ static int find_innermost(const struct v8_heap *heap, const struct v8_code *code
 			  uint32_t offset, const struct v8_positions_sides *sides,
 			  struct chain *ret, bool *ret_is_approximate)
 {
-	bool is_exact = sides->before_at >= 0 && !v8_code_is_maglev(heap, code) &&
+	bool is_exact = sides->before_at >= 0 &&
 			(sides->is_whole || sides->before_at == (int64_t)offset);
 
 	*ret_is_approximate = !is_exact;
@@ -272,71 +272,207 @@ bool v8_code_is_maglev(const struct v8_heap *heap, const struct v8_code *code)
 	return (code->flags & heap->v8->code_kind_mask) == heap->v8->code_kind_baseline + 1u;
 }
 
-static int small_element(const struct v8_heap *heap, uint64_t array, uint32_t index, uint32_t *ret)
+/* The calls on both sides of @offset. Their table follows the code. */
+static int find_safepoints(const struct v8_heap *heap, const struct v8_code *code, uint32_t offset,
+			   struct v8_safepoint_sides *ret)
 {
-	uint64_t word;
-
-	return element(heap, array, index, &word) < 0 || !v8_small(word, ret) ? -ENODATA : 0;
-}
-
-/* The functions of the translation at @index of the data's table, which begins with an operation
- * and its operands: how far the last one like it is, its frames, those of functions among them. */
-static int count_functions(const struct v8_heap *heap, uint64_t data, uint32_t index,
-			   uint32_t *ret)
-{
-	uint8_t table[TABLE_BYTES_MAX];
-	uint32_t operands[3];
-	int rc = v8_bytes(heap, data, heap->v8->array_data, table, sizeof(table));
-
-	if (rc < 0 || index >= (uint32_t)rc ||
-	    v8_operands(table + index + 1, (size_t)rc - index - 1, operands,
-			ARRAY_SIZE(operands)) < 0)
-		return -ENODATA;
-	/* The last two are signed. A frame of a builtin may be among them. */
-	*ret = operands[1] == operands[2] ? operands[2] >> 1 : 0;
-	return *ret ? 0 : -ENODATA;
-}
-
-/* The safepoint of the call that returns to @offset. The table follows the code. */
-static int find_safepoint(const struct v8_heap *heap, const struct v8_code *code, uint32_t offset,
-			  struct v8_safepoint *ret)
-{
+	cleanup_free uint8_t *table = malloc(TABLE_BYTES_MAX);
 	uint64_t va = code->start + code->bytes;
-	uint8_t head[V8_SAFEPOINTS_HEAD], table[TABLE_BYTES_MAX];
+	uint8_t head[V8_SAFEPOINTS_HEAD];
 	size_t len;
 
+	if (!table)
+		return -ENOMEM;
 	if (target_read(heap->target, va, head, sizeof(head)) < 0)
 		return -ENODATA;
 	len = v8_safepoints_len(head);
-	if (!len || len > sizeof(table) || target_read(heap->target, va, table, len) < 0 ||
-	    v8_safepoints_find(table, len, offset, ret) < 0)
+	if (!len || len > TABLE_BYTES_MAX || target_read(heap->target, va, table, len) < 0 ||
+	    v8_safepoints_around(table, len, offset, ret) < 0)
 		return -ENODATA;
 	return 0;
 }
 
-int v8_code_call(const struct v8_heap *heap, const struct v8_code *code, uint64_t pc,
-		 struct v8_call *ret)
+/* The frames of the translation at @index of the data's table. */
+static int load_frames(const struct v8_heap *heap, uint64_t data, uint32_t index,
+		       struct v8_frame ret[V8_PLACES_MAX])
+{
+	cleanup_free uint8_t *table = malloc(TABLE_BYTES_MAX);
+	int rc;
+
+	if (!table)
+		return -ENOMEM;
+	rc = v8_bytes(heap, data, heap->v8->array_data, table, TABLE_BYTES_MAX);
+	return rc < 0 ? rc
+		      : v8_translation_frames(heap->v8->operations, table, (size_t)rc, index, ret,
+					      V8_PLACES_MAX);
+}
+
+/* The words of an exit in the deoptimization data. */
+struct exit {
+	uint64_t bytecode, translation, offset;
+};
+
+static int read_exits(const struct v8_heap *heap, uint64_t data, uint32_t first, struct exit *ret,
+		      uint32_t count)
 {
 	const struct script_v8 *v8 = heap->v8;
-	uint32_t at = v8->deopt_inlined + DEOPT_FIRST, exit_offset, index;
-	struct v8_safepoint safepoint;
-	struct v8_call call;
+	uint32_t at = v8->deopt_inlined + DEOPT_FIRST + DEOPT_WORDS * first;
+
+	return v8_read(heap, data, v8->array_data + 8 * at, ret, count * sizeof(*ret));
+}
+
+static uint32_t count_exits(const struct v8_heap *heap, uint64_t data)
+{
+	uint32_t head = heap->v8->deopt_inlined + DEOPT_FIRST, count;
+	uint64_t word;
+
+	if (v8_read(heap, data, heap->v8->array_length, &word, sizeof(word)) < 0 ||
+	    !v8_small(word, &count) || count < head)
+		return 0;
+	count = (count - head) / DEOPT_WORDS;
+	return count < EXITS_MAX ? count : EXITS_MAX;
+}
+
+/* Where the translation of the exit at @offset of the code begins. V8 replaces the return addresses
+ * of code that it gives up by such exits. */
+static int find_exit(const struct v8_heap *heap, uint64_t data, uint32_t offset, uint32_t *ret)
+{
+	uint32_t count = count_exits(heap, data), found;
+	struct exit exits[EXITS_READ];
+
+	for (uint32_t at = 0; at < count; at += EXITS_READ) {
+		uint32_t n = count - at < EXITS_READ ? count - at : EXITS_READ;
+
+		if (read_exits(heap, data, at, exits, n) < 0)
+			return -ENODATA;
+		for (uint32_t i = 0; i < n; i++)
+			if (v8_small(exits[i].offset, &found) && found == offset)
+				return v8_small(exits[i].translation, ret) ? 0 : -ENODATA;
+	}
+	return -ENODATA;
+}
+
+/* Where the translation of a call begins. */
+static int find_translation(const struct v8_heap *heap, uint64_t data,
+			    const struct v8_safepoint *safepoint, uint32_t *ret)
+{
+	struct exit exit;
+	uint32_t offset;
+
+	if (safepoint->exit >= count_exits(heap, data) ||
+	    read_exits(heap, data, safepoint->exit, &exit, 1) < 0 ||
+	    !v8_small(exit.offset, &offset) || offset != safepoint->exit_offset ||
+	    !v8_small(exit.translation, ret))
+		return -ENODATA;
+	return 0;
+}
+
+static int load_data(const struct v8_heap *heap, const struct v8_code *code, uint64_t *ret)
+{
+	if (!heap->v8->deopt_inlined || !heap->v8->operations)
+		return -ENODATA;
+	return v8_read(heap, code->object, deopt_at(heap->v8), ret, sizeof(*ret)) < 0 ? -ENODATA : 0;
+}
+
+/* The functions of the translation at @index, innermost first. Returns their number. */
+static int load_calls(const struct v8_heap *heap, uint64_t data, uint32_t index, uint64_t shared,
+		      struct v8_call ret[V8_PLACES_MAX])
+{
+	const struct script_v8 *v8 = heap->v8;
+	struct v8_frame frames[V8_PLACES_MAX];
+	uint64_t literals;
+	int count;
+
+	if (element(heap, data, v8->deopt_literals, &literals) < 0)
+		return -ENODATA;
+	count = load_frames(heap, data, index, frames);
+	for (int i = 0; i < count; i++) {
+		struct v8_call *call = &ret[count - 1 - i];
+
+		call->bytecode = frames[i].bytecode;
+		if (element(heap, literals, frames[i].literal, &call->shared) < 0)
+			return -ENODATA;
+		call->shared &= ~(uint64_t)WEAK_BIT;
+		if (v8_type(heap, call->shared) != v8->type_shared)
+			return -ENODATA;
+	}
+	return count > 0 && ret[count - 1].shared == shared ? count : -ENODATA;
+}
+
+static int load_safepoint(const struct v8_heap *heap, uint64_t data, uint64_t shared,
+			  const struct v8_safepoint *safepoint, struct v8_call ret[V8_PLACES_MAX])
+{
+	uint32_t index;
+
+	return find_translation(heap, data, safepoint, &index) < 0 ?
+		       -ENODATA :
+		       load_calls(heap, data, index, shared, ret);
+}
+
+int v8_code_exit(const struct v8_heap *heap, const struct v8_code *code, uint64_t shared,
+		 uint64_t pc, struct v8_call ret[V8_PLACES_MAX])
+{
+	uint64_t data;
+	uint32_t index;
+
+	if (load_data(heap, code, &data) < 0 ||
+	    find_exit(heap, data, (uint32_t)(pc - code->start), &index) < 0)
+		return -ENODATA;
+	return load_calls(heap, data, index, shared, ret);
+}
+
+/* The number of outer functions that both calls have: the callers among them at the same place. */
+static int common_calls(const struct v8_call *a, int a_count, const struct v8_call *b, int b_count)
+{
+	int count = 0;
+
+	while (count < a_count && count < b_count &&
+	       a[a_count - 1 - count].shared == b[b_count - 1 - count].shared) {
+		count++;
+		if (a[a_count - count].bytecode != b[b_count - count].bytecode)
+			break;
+	}
+	return count;
+}
+
+/* A pc between calls, as places_between(). */
+static int calls_between(const struct v8_heap *heap, uint64_t data, uint64_t shared,
+			 uint32_t offset, const struct v8_safepoint_sides *sides,
+			 struct v8_call ret[V8_PLACES_MAX])
+{
+	struct v8_call before[V8_PLACES_MAX], after[V8_PLACES_MAX];
+	int befores = 0, afters = 0, common = 1;
+
+	if (sides->has_before)
+		befores = load_safepoint(heap, data, shared, &sides->before, before);
+	if (sides->has_after)
+		afters = load_safepoint(heap, data, shared, &sides->after, after);
+	if (befores <= 0 && afters <= 0)
+		return -ENODATA;
+	if (befores > 0 && afters > 0)
+		common = common_calls(before, befores, after, afters);
+	if (befores > 0 &&
+	    (afters <= 0 || offset - sides->before.offset < sides->after.offset - offset))
+		memcpy(ret, before + befores - common, (size_t)common * sizeof(*ret));
+	else
+		memcpy(ret, after + afters - common, (size_t)common * sizeof(*ret));
+	return common;
+}
+
+int v8_code_calls(const struct v8_heap *heap, const struct v8_code *code, uint64_t shared,
+		  uint64_t pc, bool is_return, struct v8_call ret[V8_PLACES_MAX])
+{
+	uint32_t offset = (uint32_t)(pc - code->start);
+	struct v8_safepoint_sides sides;
 	uint64_t data;
 
-	if (!v8->deopt_inlined ||
-	    find_safepoint(heap, code, (uint32_t)(pc - code->start), &safepoint) < 0 ||
-	    v8_read(heap, code->object, deopt_at(v8), &data, sizeof(data)) < 0)
+	if (load_data(heap, code, &data) < 0 || find_safepoints(heap, code, offset, &sides) < 0)
 		return -ENODATA;
-	/* An index beyond the array has no element. */
-	at += DEOPT_WORDS * (safepoint.exit < EXITS_MAX ? safepoint.exit : EXITS_MAX);
-	if (small_element(heap, data, at + 2, &exit_offset) < 0 ||
-	    exit_offset != safepoint.exit_offset ||
-	    small_element(heap, data, at, &call.bytecode) < 0 ||
-	    small_element(heap, data, at + 1, &index) < 0 ||
-	    count_functions(heap, data, index, &call.functions) < 0)
-		return -ENODATA;
-	*ret = call;
-	return 0;
+	if (!is_return)
+		return calls_between(heap, data, shared, offset, &sides, ret);
+	return sides.has_before && sides.before.offset == offset ?
+		       load_safepoint(heap, data, shared, &sides.before, ret) :
+		       -ENODATA;
 }
 
 /* ---- baseline code --------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "agent/reader/v8_text.h"
 #include "agent/runtimes/v8_positions.h"
+#include "agent/runtimes/v8_translations.h"
 #include "agent/wire/control.h"
 #include "agent/wire/feed.h"
 
@@ -37,9 +38,8 @@ bool v8_code_is_of(const struct v8_heap *heap, const struct v8_code *code, uint6
 		   uint64_t bytecode, uint64_t code_bytecode);
 /* The functions at @pc in optimized code of @shared, innermost first: what is inlined there, then
  * @shared itself. @format is that of the process's tables. Where a call returns to (@is_return),
- * they are exact. Elsewhere they are mostly not recorded, and Maglev's
- * are in doubt: then *@ret_is_approximate is set, @ret has
- * the functions that the recorded places on both sides have in common, and the innermost one's
+ * they are exact. Elsewhere they are mostly not recorded: then *@ret_is_approximate is set, @ret
+ * has the functions that the recorded places on both sides have in common, and the innermost one's
  * character is that of the nearer side. The number of functions; -ENODATA: the code's table does
  * not say. */
 int v8_code_places(const struct v8_heap *heap, const struct v8_code *code, uint64_t shared,
@@ -48,13 +48,22 @@ int v8_code_places(const struct v8_heap *heap, const struct v8_code *code, uint6
 /* Maglev's table of places is wrong behind a loop that it has peeled (seen in V8 13.6). Its data
  * for deoptimization says for every call what V8's own stack traces show. */
 bool v8_code_is_maglev(const struct v8_heap *heap, const struct v8_code *code);
+/* A function in Maglev's code. */
 struct v8_call {
-	uint32_t bytecode;  /* offset of the call in the innermost function */
-	uint32_t functions; /* with those that are inlined there */
+	uint64_t shared;  /* SharedFunctionInfo of the function that calls, tagged */
+	int32_t bytecode; /* offset of the call in it; V8_ENTRY, or V8_BUILTIN */
 };
-/* The call that returns to @pc. -ENODATA: the code has no such call, or its data does not say. */
-int v8_code_call(const struct v8_heap *heap, const struct v8_code *code, uint64_t pc,
-		 struct v8_call *ret) must_use;
+/* The functions at @pc in Maglev's code of @shared, innermost first: what is inlined there, then
+ * @shared itself. Where a call returns to (@is_return), they are exact. Elsewhere @ret has the
+ * functions that the calls on both sides have in common, and the innermost one's bytecode is that
+ * of the nearer side. Returns their number. -ENODATA: the code has no such call, its data does not
+ * say, or this version of V8 is not known. After an error @ret has any contents. */
+int v8_code_calls(const struct v8_heap *heap, const struct v8_code *code, uint64_t shared,
+		  uint64_t pc, bool is_return, struct v8_call ret[V8_PLACES_MAX]) must_use;
+/* The same for optimized code that V8 has given up while a call was under way: the return address
+ * is then @pc, an exit of the code. -ENODATA: it is none, or as above. */
+int v8_code_exit(const struct v8_heap *heap, const struct v8_code *code, uint64_t shared,
+		 uint64_t pc, struct v8_call ret[V8_PLACES_MAX]) must_use;
 /* The offset of the bytecode at @pc in baseline code, V8_ENTRY in front of the first one. @bytecode
  * is the function's BytecodeArray, tagged. -ENODATA: the code's table does not say, or the lengths
  * of this version's bytecodes are not known; -ENOMEM. */

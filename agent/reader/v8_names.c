@@ -317,11 +317,9 @@ static void describe(struct names_reader *r, struct function *f)
 		memcpy(f->name, "(anonymous)", sizeof("(anonymous)"));
 }
 
-/* Adds the functions at a pc in optimized code. False: they are not known. @has_lines: those of the
- * code's table are right. */
-static bool add_optimized(struct names_reader *r, const struct v8_code *code,
-			  const struct function *outer, bool has_lines, uint32_t functions,
-			  struct script_names *names)
+/* Adds the functions at a pc in Turbofan's code. False: they are not known. */
+static bool add_turbofan(struct names_reader *r, const struct v8_code *code,
+			  const struct function *outer, struct script_names *names)
 {
 	struct v8_place places[V8_PLACES_MAX];
 	int len = load_table(r, outer), count;
@@ -332,9 +330,7 @@ static bool add_optimized(struct names_reader *r, const struct v8_code *code,
 	count = v8_code_places(&r->heap, code, outer->shared, outer->pc, outer->is_return,
 			       v8_positions_format_of(r->table, (size_t)len), places,
 			       &is_approximate);
-	if (functions && count != (int)functions)
-		return false;
-	names->is_approximate = is_approximate || !has_lines;
+	names->is_approximate = is_approximate;
 	for (int i = 0; i < count; i++) {
 		struct function f = { .shared = places[i].shared };
 
@@ -343,26 +339,46 @@ static bool add_optimized(struct names_reader *r, const struct v8_code *code,
 			return false;
 		}
 		describe(r, &f);
-		script_names_add(names, f.name, f.file,
-				 has_lines ? line_of(r, f.script, places[i].offset) : 0,
+		script_names_add(names, f.name, f.file, line_of(r, f.script, places[i].offset),
 				 f.first_line);
 	}
 	return count > 0;
 }
 
-/* The same for a call in Maglev's code. Where nothing is inlined, the offset of the bytecode says
- * all. */
-static bool add_maglev_call(struct names_reader *r, const struct v8_code *code,
-			    struct function *outer, struct script_names *names)
+static bool add_calls(struct names_reader *r, const struct v8_call *calls, int count,
+		      struct script_names *names)
 {
-	struct v8_call call;
+	for (int i = 0; i < count; i++) {
+		struct function f = { .shared = calls[i].shared, .offset = calls[i].bytecode };
 
-	if (v8_code_call(&r->heap, code, outer->pc, &call) < 0)
-		return false;
-	if (call.functions > 1)
-		return add_optimized(r, code, outer, false, call.functions, names);
-	outer->offset = call.bytecode;
-	return false;
+		if (!read_words(r, &f)) {
+			script_names_drop(names);
+			return false;
+		}
+		describe(r, &f);
+		if (f.offset != V8_BUILTIN)
+			f.line = line_of_bytecode(r, &f);
+		script_names_add(names, f.name, f.file, f.line, f.first_line);
+	}
+	return count > 0;
+}
+
+/* Adds the functions at a pc in any compiler's optimized code. */
+static bool add_inlined(struct names_reader *r, const struct v8_code *code,
+			const struct function *outer, struct script_names *names)
+{
+	struct v8_call calls[V8_PLACES_MAX];
+	int count = -ENODATA;
+
+	if (outer->is_return)
+		count = v8_code_exit(&r->heap, code, outer->shared, outer->pc, calls);
+	if (count < 0 && !v8_code_is_maglev(&r->heap, code))
+		return add_turbofan(r, code, outer, names);
+	if (count < 0)
+		count = v8_code_calls(&r->heap, code, outer->shared, outer->pc, outer->is_return,
+				      calls);
+	names->is_approximate = !outer->is_return;
+	return add_calls(r, calls, count, names);
 }
 
 /* Adds the functions at a pc in generated code. False: what is inlined there is not known; the
@@ -381,14 +397,8 @@ static bool add_compiled(struct names_reader *r, struct function *outer, struct 
 					      bytecode_of(r, outer->shared), bytecode))
 		return false;
 	names->tier = v8_code_tier(&r->heap, &code);
-	if (outer->is_return && names->tier == FEED_TIER_OPTIMIZED &&
-	    v8_code_is_maglev(&r->heap, &code)) {
-		if (add_maglev_call(r, &code, outer, names))
-			return true;
-	} else if (names->tier == FEED_TIER_OPTIMIZED &&
-		   add_optimized(r, &code, outer, true, 0, names)) {
+	if (names->tier == FEED_TIER_OPTIMIZED && add_inlined(r, &code, outer, names))
 		return true;
-	}
 	names->is_approximate = false; /* the function without a line */
 	if (names->tier == FEED_TIER_BASELINE &&
 	    v8_code_bytecode(&r->heap, &code, bytecode, outer->pc, outer->is_return, &offset) == 0)

@@ -173,39 +173,43 @@ size_t v8_safepoints_len(const uint8_t head[V8_SAFEPOINTS_HEAD])
 		       0;
 }
 
-int v8_safepoints_find(const uint8_t *table, size_t len, uint32_t offset, struct v8_safepoint *ret)
+static struct v8_safepoint safepoint_at(const uint8_t *at, const struct safepoints *safepoints)
 {
+	uint32_t offset_len = safepoints->offset_len, index_len = safepoints->index_len;
+
+	return (struct v8_safepoint){
+		.offset = number_of(at, offset_len),
+		.exit = number_of(at + offset_len, index_len) - 1,
+		.exit_offset = number_of(at + offset_len + index_len, offset_len) - 1,
+	};
+}
+
+int v8_safepoints_around(const uint8_t *table, size_t len, uint32_t offset,
+			 struct v8_safepoint_sides *ret)
+{
+	struct v8_safepoint_sides sides = { .has_before = false };
 	struct safepoints safepoints;
 	const uint8_t *at = table + V8_SAFEPOINTS_HEAD;
-	uint32_t exit, exit_offset;
 
 	if (len < V8_SAFEPOINTS_HEAD || !take_head(table, &safepoints) ||
 	    len - V8_SAFEPOINTS_HEAD < (size_t)safepoints.count * safepoints.entry_len)
 		return -EINVAL;
 	for (uint32_t i = 0; i < safepoints.count; i++, at += safepoints.entry_len) {
-		if (number_of(at, safepoints.offset_len) != offset)
+		struct v8_safepoint found = safepoint_at(at, &safepoints);
+
+		if (found.exit == UINT32_MAX || found.exit_offset == UINT32_MAX)
 			continue;
-		exit = number_of(at + safepoints.offset_len, safepoints.index_len);
-		exit_offset = number_of(at + safepoints.offset_len + safepoints.index_len,
-					safepoints.offset_len);
-		if (!exit || !exit_offset)
-			return -ENODATA;
-		*ret = (struct v8_safepoint){ exit - 1, exit_offset - 1 };
-		return 0;
+		if (found.offset <= offset) {
+			if (!sides.has_before || found.offset >= sides.before.offset)
+				sides.before = found;
+			sides.has_before = true;
+		} else {
+			if (!sides.has_after || found.offset < sides.after.offset)
+				sides.after = found;
+			sides.has_after = true;
+		}
 	}
-	return -ENODATA;
-}
-
-int v8_operands(const uint8_t *bytes, size_t len, uint32_t *ret, unsigned count)
-{
-	const uint8_t *at = bytes, *end = bytes + len;
-	uint64_t number;
-
-	for (unsigned i = 0; i < count; i++) {
-		if (take_number(&at, end, &number) < 0 || number > UINT32_MAX)
-			return -EINVAL;
-		ret[i] = (uint32_t)number;
-	}
+	*ret = sides;
 	return 0;
 }
 

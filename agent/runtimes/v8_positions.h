@@ -50,20 +50,25 @@ int v8_positions_around(enum v8_positions_format format, const uint8_t *table, s
 
 /* A call in Maglev's code, from the table of safepoints behind the code. */
 struct v8_safepoint {
-	uint32_t exit;	     /* index of its exit in the deoptimization data */
+	uint32_t offset;      /* where it returns to, in the code */
+	uint32_t exit;	      /* index of its exit in the deoptimization data */
 	uint32_t exit_offset; /* of the exit in the code */
 };
 #define V8_SAFEPOINTS_HEAD 16u /* bytes; v8_safepoints_len() says how many follow */
 
+/* The calls on both sides of an offset; those without an exit are left out. */
+struct v8_safepoint_sides {
+	bool has_before, has_after;
+	struct v8_safepoint before, after;
+};
+
 /* The bytes of the whole table, 0 if its head is damaged. */
 size_t v8_safepoints_len(const uint8_t head[V8_SAFEPOINTS_HEAD]);
-/* The call that returns to @offset. -ENODATA: there is none, or it has no exit; -EINVAL: the table
- * is damaged. Source: V8's src/codegen/maglev-safepoint-table.h, as of V8 13.6 and 14.6. */
-int v8_safepoints_find(const uint8_t *table, size_t len, uint32_t offset, struct v8_safepoint *ret)
-	must_use;
-
-/* Takes @count numbers of at most 32 bits as V8 packs them. -EINVAL: they are not there. */
-int v8_operands(const uint8_t *bytes, size_t len, uint32_t *ret, unsigned count) must_use;
+/* Finds the last call that returns to @offset or before it, and the first one behind. -EINVAL: the
+ * table is damaged. Source: V8's src/codegen/maglev-safepoint-table.h, as of V8 12.4, 13.6 and
+ * 14.6. */
+int v8_safepoints_around(const uint8_t *table, size_t len, uint32_t offset,
+			 struct v8_safepoint_sides *ret) must_use;
 
 /* How long each bytecode is: rows of @count, for operands of one, two and four bytes. */
 #define V8_BYTECODE_ROWS 3u

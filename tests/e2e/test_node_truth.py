@@ -144,13 +144,13 @@ def baseline():
 
 
 def maglev():
-    """The middle tier alone, where it is in use (from Node 24 on), without inlining: exact lines of callers, but of calls
-    with `new`."""
-    nodes = [node for node in NODES if v8_version(node) >= 13]
+    """The middle tier alone (from Node 22 on), with and without inlining: exact lines of callers, with what is inlined."""
+    nodes = [node for node in NODES if v8_version(node) >= 12]
     if not nodes:
-        raise Skip("Node 24 or later is not here")
+        raise Skip("Node 22 or later is not here")
     for node in nodes:
-        check_program(node, False, True, "--no-turbofan", "--no-maglev-inlining", lined=0.85)
+        check_program(node, False, True, "--maglev", "--no-turbofan", "--no-maglev-inlining", lined=0.99)
+        check_program(node, False, False, "--maglev", "--no-turbofan", lined=0.99)
 
 
 def compiled():

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Input: the format, then a table of source positions, which is also taken for lengths of
- * bytecodes, bytecodes and the table of their code, and for a table of safepoints. Property: every
- * offset has a position in range, or an error that leaves the result alone. */
+ * bytecodes, bytecodes and the table of their code, for a table of safepoints and translations.
+ * Property: every offset has a position in range, or an error that leaves the result alone; a
+ * translation has frames in bounds, or an error. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "agent/runtimes/v8_positions.h"
+#include "agent/runtimes/v8_translations.h"
 
-#define OFFSETS 256u
+#define OFFSETS	   256u
+#define FRAMES_MAX 4u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -46,15 +49,33 @@ static void check_baseline(const uint8_t *data, size_t len, uint32_t offset)
 
 static void check_safepoints(const uint8_t *table, size_t len, uint32_t offset)
 {
-	struct v8_safepoint found = { UINT32_MAX, UINT32_MAX };
-	int rc = v8_safepoints_find(table, len, offset, &found);
+	struct v8_safepoint_sides sides = { false };
+	int rc = v8_safepoints_around(table, len, offset, &sides);
 
-	if (rc && rc != -ENODATA && rc != -EINVAL)
-		abort();
-	if (rc ? found.exit != UINT32_MAX : found.exit == UINT32_MAX)
+	if (rc && (rc != -EINVAL || sides.has_before || sides.has_after))
 		abort();
 	if (!rc && (len < V8_SAFEPOINTS_HEAD || v8_safepoints_len(table) > len))
 		abort();
+	if ((sides.has_before && sides.before.offset > offset) ||
+	    (sides.has_after && sides.after.offset <= offset))
+		abort();
+}
+
+static void check_translation(const uint8_t *table, size_t len, uint32_t index)
+{
+	for (unsigned set = 0; set <= V8_OPERATIONS_END; set++) {
+		struct v8_frame frames[FRAMES_MAX];
+		int rc = v8_translation_frames(set, table, len, index, frames, FRAMES_MAX);
+
+		if (rc <= 0 && rc != -ENODATA && rc != -EINVAL)
+			abort();
+		if (rc > (int)FRAMES_MAX || (rc > 0 && (set == 0 || set == V8_OPERATIONS_END)))
+			abort();
+		for (int i = 0; i < rc; i++)
+			if (frames[i].literal > INT32_MAX ||
+			    (frames[i].bytecode < V8_ENTRY && frames[i].bytecode != V8_BUILTIN))
+				abort();
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -75,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_sides(format, data + 1, size - 1, offset);
 		check_baseline(data + 1, size - 1, offset);
 		check_safepoints(data + 1, size - 1, offset);
+		check_translation(data + 1, size - 1, offset);
 	}
 	return 0;
 }

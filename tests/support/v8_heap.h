@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "agent/runtimes/v8_translations.h"
 #include "agent/wire/control.h"
 #include "bpf/script.h"
 
@@ -106,6 +107,7 @@ static inline struct script_v8 v8_heap_facts(uint64_t base, bool is_new)
 		.bytecode_length = 8,
 		.bytecodes = V8_HEAP_BYTECODES,
 		.bytecode_sizes = base + V8_HEAP_SIZES,
+		.operations = V8_OPERATIONS_13,
 	};
 }
 
@@ -227,17 +229,17 @@ static inline void v8_heap_set_baseline(uint8_t *heap, uint64_t base, bool is_ne
 	v8_heap_set_kind(heap, is_new, 11);
 }
 
-/* Calls that return to bytes 8 and 16: the first is of bytecode 0, the second of two functions.
- * Their exits are at 80 and 84. */
+/* Calls that return to bytes 8 and 16: the first is of bytecode 0 of outer(), the second one of
+ * bytecode 4 of inner(), which is inlined there. Their exits are at 80 and 84. */
 static inline void v8_heap_calls(uint8_t *heap, uint64_t base)
 {
-	static const uint8_t translations[] = { 9, 0, 2, 2, 9, 0, 4, 4 };
-	static const uint64_t words[] = { 0, 2, 0, 0, 80, 7, 4, 84 };
+	static const uint8_t translations[] = { 14, 0, 2, 2,  1, 0, 0, 0, 0,
+						14, 9, 4, 4, 46, 1, 8, 2, 0, 0 };
+	static const uint64_t words[] = { 0, 2, 0, 0, 80, 7, 9, 84 };
 	static const uint8_t safepoints[] = { 8, 0, 0, 0, 2, 0, 0, 0, 0xa3, 0,  0, 0, 0, 0, 0,
 					      0, 8, 0, 1, 81, 0, 0, 0, 16, 0, 2, 85, 0, 0, 0 };
 
 	memcpy(heap + V8_HEAP_CODE_AT + V8_HEAP_CODE_BYTES, safepoints, sizeof(safepoints));
-
 	memcpy(heap + V8_HEAP_TRANSLATION + 16, translations, sizeof(translations));
 	v8_heap_word(heap, V8_HEAP_DEOPT + 16,
 		     v8_heap_array(heap, base, V8_HEAP_TRANSLATION, sizeof(translations)));
@@ -268,6 +270,7 @@ static inline void v8_heap_code(uint8_t *heap, uint64_t base, bool is_new)
 	v8_heap_calls(heap, base);
 	v8_heap_word(heap, V8_HEAP_DEOPT + 16 + 8 * 2,
 		     v8_heap_array(heap, base, V8_HEAP_LITERALS, 2));
+	v8_heap_word(heap, V8_HEAP_LITERALS + 16, base + V8_HEAP_OUTER + 1);
 	v8_heap_word(heap, V8_HEAP_LITERALS + 16 + 8, base + V8_HEAP_INNER + 1);
 	v8_heap_word(heap, V8_HEAP_DEOPT + 16 + 8 * 4,
 		     v8_heap_array(heap, base, V8_HEAP_INLININGS, 16));

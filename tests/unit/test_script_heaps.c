@@ -110,18 +110,30 @@ static void check_v8_innermost(uint8_t *heap, bool is_new, bool is_baseline)
 		 "outer:a.js:2:1:o;");
 }
 
-/* Its table of places is not believed: the line of a call is that of the bytecode. */
+/* Its table of places is not believed: the functions and lines of a call are those of its
+ * translation. */
 static void check_v8_maglev(uint8_t *heap, bool is_new)
 {
 	v8_heap_set_kind(heap, is_new, 12);
 	check_v8(is_new, v8_heap_place(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + 8),
 		 "outer:a.js:1:1:o;");
 	check_v8(is_new, v8_heap_place(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + 16),
-		 "inner:a.js:0:0:o~;outer:a.js:0:1:o~;");
+		 "inner:a.js:2:0:o;outer:a.js:1:1:o;");
 	check_v8(is_new, v8_heap_place(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + 12),
 		 "outer:a.js:0:1:o;");
-	check_v8(is_new, v8_heap_innermost(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + 4),
-		 "outer:a.js:2:1:o~;");
+	/* The code was given up during the second call: the return address is that of its exit. */
+	for (uint32_t kind = 12; kind <= 13; kind++) {
+		v8_heap_set_kind(heap, is_new, kind);
+		check_v8(is_new, v8_heap_place(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + 84),
+			 "inner:a.js:2:0:o;outer:a.js:1:1:o;");
+	}
+	v8_heap_set_kind(heap, is_new, 12);
+	/* A frame of another function cannot be that of the translation. */
+	check_v8(is_new, v8_heap_place(heap, BASE, V8_HEAP_INNER, V8_HEAP_CODE_AT + 8),
+		 "inner:a.js:0:0:o;");
+	for (uint32_t at = 4; at < 20; at += 5)
+		check_v8(is_new, v8_heap_innermost(heap, BASE, V8_HEAP_OUTER, V8_HEAP_CODE_AT + at),
+			 "outer:a.js:1:1:o~;");
 }
 
 static void check_v8_baseline(uint8_t *heap, bool is_new)

@@ -159,22 +159,28 @@ static void test_safepoints(void **state)
 				   "\x20\0\x0b\xe0\x02\0\xc9\0\x0c\xe4\x02\0\x97\x01\x0d\xe8\x02\0"
 				   "\x91\x02\x0e\xec\x02\0\xb0\x02\0\0\0\x01";
 	uint8_t table[sizeof(text) - 1];
-	struct v8_safepoint found = { 7, 8 };
+	struct v8_safepoint_sides sides = { false };
 
 	memcpy(table, text, sizeof(table));
 	assert_int_equal(v8_safepoints_len(table), sizeof(table));
-	assert_int_equal(v8_safepoints_find(table, sizeof(table), 200, &found), -ENODATA);
-	assert_int_equal(v8_safepoints_find(table, sizeof(table), 688, &found), -ENODATA); /* no exit */
-	assert_int_equal(v8_safepoints_find(table, sizeof(table) - 1, 201, &found), -EINVAL);
-	assert_int_equal(v8_safepoints_find(table, 15, 201, &found), -EINVAL);
-	assert_int_equal(found.exit, 7);
-	assert_int_equal(v8_safepoints_find(table, sizeof(table), 201, &found), 0);
-	assert_int_equal(found.exit, 11);
-	assert_int_equal(found.exit_offset, 739);
+	assert_int_equal(v8_safepoints_around(table, sizeof(table) - 1, 201, &sides), -EINVAL);
+	assert_int_equal(v8_safepoints_around(table, 15, 201, &sides), -EINVAL);
+	assert_int_equal(v8_safepoints_around(table, sizeof(table), 31, &sides), 0);
+	assert_false(sides.has_before);
+	assert_int_equal(sides.after.offset, 32);
+	assert_int_equal(v8_safepoints_around(table, sizeof(table), 201, &sides), 0);
+	assert_true(sides.has_before && sides.has_after);
+	assert_int_equal(sides.before.offset, 201);
+	assert_int_equal(sides.before.exit, 11);
+	assert_int_equal(sides.before.exit_offset, 739);
+	assert_int_equal(sides.after.offset, 407);
+	assert_int_equal(v8_safepoints_around(table, sizeof(table), 688, &sides), 0);
+	assert_int_equal(sides.before.offset, 657); /* the last one has no exit */
+	assert_false(sides.has_after);
 	table[8] = 0xa0; /* no exits at all */
 	assert_int_equal(v8_safepoints_len(table), 0);
 	table[8] = 0xd1; /* offsets of five bytes */
-	assert_int_equal(v8_safepoints_find(table, sizeof(table), 201, &found), -EINVAL);
+	assert_int_equal(v8_safepoints_around(table, sizeof(table), 201, &sides), -EINVAL);
 }
 
 static void test_damaged(void **state)
