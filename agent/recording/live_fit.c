@@ -49,12 +49,12 @@ static double give_of_common(const struct live_part *parts, size_t count, double
 }
 
 /* How readily a part gives way: the derivative of its likelihood by the sum, for the logarithm of
- * its bytes. */
+ * its bytes, whose variance is log1p(error^2). */
 static double give_of(const struct live_part *part, double of_common, double sum)
 {
 	double error = fmax(part->error, ERROR_MIN);
 
-	return error * error * held_by(part) / sum + (part->ends ? 0 : of_common);
+	return log1p(error * error) * held_by(part) / sum + (part->ends ? 0 : of_common);
 }
 
 void live_fit_parts(struct live_part *parts, size_t count, double common, double least, double most)

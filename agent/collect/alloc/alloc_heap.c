@@ -2,6 +2,7 @@
 #include "agent/collect/alloc/alloc_heap.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,20 +10,18 @@
 #include "agent/base/hash.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/collect/alloc/alloc_hazard.h"
 
-#define AGE_BINS	40u /* powers of two from 1 us on */
-#define AGE_FIRST_NS	1024.0
-#define DEATHS_PER_BIN	4.0 /* bins of age are joined until they hold as many */
-#define MISSED_DEATHS                                                                              \
-	10.0 /* but not with one at whose hazard as many would have been seen before, where none   \
-		was */
 #define ENDED_PER_OLD	20u
 #define OLD_MANY	20u
 #define OLD_AGES_S                                                                                 \
 	150.0 /* together, none having ended: with 95 % they live a third as long on average */
-#define ENDING_SHARE	10u /* a place of which a tenth ends frees what it allocates */
 #define DEAD_SHARE	1e-9 /* of a cohort: not worth keeping */
-#define TAIL_PRIOR	0.5
+#define TAIL_STEPS	24u /* hazards of the tail that are tried, each e^0.5 times the one before */
+#define TAIL_FIRST	(-9.0) /* logarithm of the first, beside the expected one */
+#define LOG_ERROR_MAX	2.0
+#define BIN_LOG_VARIANCE                                                                           \
+	(0.48 / 12) /* ln(2)^2 / 12: blocks of a queue end anywhere in one bin of age */
 #define SIZES_SAMPLES                                                                              \
 	20u /* as many say what sizes there are: a tenth of a continuous range lies beyond theirs  \
 	     */
@@ -44,15 +43,8 @@ struct site {
 	uint32_t cohort_count, cohort_capacity;
 	uint32_t samples;
 	uint32_t least_bytes, most_bytes; /* of one of them */
-	uint32_t deaths;
 	uint32_t ended_old; /* followed ones that ended old, seen or not */
-	uint32_t followed, ended; /* addresses so far; of them freed unseen */
-	double followed_s; /* how long they were, in all */
-	/* By age: how often an address was observed at it, for how long (seconds; one that died,
-	 * for as long as it would have been), and how often it died. */
-	float observed[AGE_BINS];
-	float at_risk[AGE_BINS];
-	float died[AGE_BINS];
+	struct alloc_ages ages;
 };
 
 struct tracked {
@@ -143,7 +135,7 @@ static int track(struct alloc_heap *heap, const struct alloc_birth *birth, uint3
 		return 0;
 	/* Born where another one still is: that one's end was missed. */
 	(void)alloc_heap_gone(heap, birth->address, birth->time_ns, false);
-	heap->sites.data[site].followed++;
+	heap->sites.data[site].ages.followed++;
 	rc = u64map_put(&heap->tracked_at, birth->address, heap->tracked.count);
 	return rc < 0 ? rc : tracked_vec_push(&heap->tracked, tracked);
 }
@@ -203,36 +195,6 @@ size_t alloc_heap_followed(const struct alloc_heap *heap, struct alloc_followed 
 
 /* ---- the end of a window --------------------------------------------------------------------- */
 
-/* Bin b holds ages from AGE_FIRST_NS * 2^(b-1) (bin 0: from 0) to AGE_FIRST_NS * 2^b. */
-static double bin_end_ns(unsigned bin)
-{
-	return ldexp(AGE_FIRST_NS, (int)bin);
-}
-
-static unsigned bin_of(double age_ns)
-{
-	int exponent;
-
-	if (age_ns < AGE_FIRST_NS)
-		return 0;
-	(void)frexp(age_ns / AGE_FIRST_NS, &exponent);
-	return (unsigned)exponent < AGE_BINS ? (unsigned)exponent : AGE_BINS - 1;
-}
-
-/* Spreads the time observed from age @from to age @to over the bins. */
-static void add_risk(struct site *site, double from_ns, double to_ns, double scale)
-{
-	for (unsigned bin = bin_of(from_ns); bin < AGE_BINS && from_ns < to_ns; bin++) {
-		double end_ns = bin + 1 < AGE_BINS && bin_end_ns(bin) < to_ns ? bin_end_ns(bin) : to_ns;
-
-		if (end_ns > from_ns) {
-			site->observed[bin] += 1;
-			site->at_risk[bin] += (float)((end_ns - from_ns) * 1e-9 * scale);
-		}
-		from_ns = end_ns > from_ns ? end_ns : from_ns;
-	}
-}
-
 /* One that died counts as observed for the rest of its bin, as far as the window went: that is what
  * those who did not die in it are compared with. */
 static uint64_t observed_until(const struct tracked *tracked, const struct alloc_window *window)
@@ -243,7 +205,7 @@ static uint64_t observed_until(const struct tracked *tracked, const struct alloc
 		return window->close_ns;
 	end_ns = (double)tracked->gone_ns;
 	if (tracked->seen)
-		end_ns = (double)tracked->birth_ns + bin_end_ns(bin_of(age_ns));
+		end_ns = (double)tracked->birth_ns + alloc_bin_end_ns(alloc_bin_of(age_ns));
 	return end_ns < (double)window->close_ns ? (uint64_t)end_ns : window->close_ns;
 }
 
@@ -261,14 +223,14 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		/* An address that ended unseen was gone when the window opened. Counting it as
 		 * watched would make the other addresses seem to live longer. */
 		if (from_ns < to_ns && !window->blind && !unseen)
-			add_risk(site, (double)(from_ns - tracked->birth_ns),
+			alloc_ages_watch(&site->ages, (double)(from_ns - tracked->birth_ns),
 				 (double)(to_ns - tracked->birth_ns), window->dilation);
 		if (tracked->gone_ns && tracked->seen) {
-			site->died[bin_of((double)(tracked->gone_ns - tracked->birth_ns))] += 1;
-			site->deaths++;
+			site->ages.died[alloc_bin_of((double)(tracked->gone_ns - tracked->birth_ns))] += 1;
+			site->ages.deaths++;
 		}
-		site->ended += tracked->gone_ns && !tracked->seen;
-		site->followed_s += 1e-9 * fmax(0, (double)window->end_ns -
+		site->ages.ended += tracked->gone_ns && !tracked->seen;
+		site->ages.followed_s += 1e-9 * fmax(0, (double)window->end_ns -
 						       fmax((double)tracked->birth_ns, (double)heap->until_ns));
 		tracked->watched |= tracked->birth_ns >= window->open_ns && !window->blind;
 		if (tracked->gone_ns)
@@ -325,7 +287,7 @@ void alloc_heap_thin(struct alloc_heap *heap, size_t max,
 		if (chance * counts[tracked->site] < share)
 			continue;
 		tracked->gone_ns = heap->until_ns;
-		heap->sites.data[tracked->site].followed--;
+		heap->sites.data[tracked->site].ages.followed--;
 		dropped(ctx, tracked->at.address);
 	}
 	forget_gone(heap);
@@ -465,136 +427,6 @@ int alloc_heap_adopt(struct alloc_heap *heap, const struct alloc_birth *birth)
 /* ---- what is in use ---------------------------------------------------------------------------
  */
 
-/* Hazard by age: neighbouring bins share theirs until they hold enough deaths; what follows the
- * last deaths has its own, so that survivors of an early death count as survivors. Few deaths say
- * little there, and none would say that nothing ends any more: half a death at the hazard before it
- * is added (TAIL_PRIOR). Blocks of a queue live for about the same time: before it none ends
- * (MISSED_DEATHS). */
-struct piece {
-	double end_s;
-	double per_s;
-	double deaths, risk_s;
-};
-
-struct hazard {
-	unsigned count;
-	struct piece pieces[AGE_BINS];
-};
-
-/* The bytes of a site that are left, by the piece of the hazard that they have reached, and how
- * much the hazard of that piece took: the effect of an error of the hazard. */
-struct remains {
-	double bytes[AGE_BINS];
-	double taken[AGE_BINS];
-};
-
-/* Deaths of a bin as a hazard counts them: where many of those observed die, each is worth more
- * than one (of n that die all, no survivor is left). */
-static double weighted_deaths(const struct site *site, unsigned bin)
-{
-	double observed = site->observed[bin], died = site->died[bin], left;
-
-	if (observed <= 0 || died <= 0)
-		return died;
-	left = 1 - died / observed;
-	if (left < 0.5 / observed)
-		left = 0.5 / observed;
-	return left < 1 ? -log(left) * observed : died;
-}
-
-/* Seen by nobody, but free by the allocator's own headers: what was reused meanwhile is missing,
- * the rest says that they end. */
-static bool ends_unseen(const struct site *site)
-{
-	return !site->deaths && site->followed_s > 0 && site->ended * ENDING_SHARE > site->followed;
-}
-
-static void hazard_of(const struct site *site, struct hazard *ret)
-{
-	double weighted = 0, before = 0;
-	struct piece piece = { 0 };
-
-	ret->count = 0;
-	if (ends_unseen(site)) {
-		ret->pieces[ret->count++] =
-			(struct piece){ INFINITY, site->ended / site->followed_s, 1,
-					site->followed_s };
-		return;
-	}
-	for (unsigned bin = 0; bin < AGE_BINS; bin++) {
-		if (!piece.deaths && piece.risk_s * site->died[bin] > MISSED_DEATHS * site->at_risk[bin]) {
-			piece.end_s = bin_end_ns(bin - 1) * 1e-9;
-			ret->pieces[ret->count++] = piece;
-			piece = (struct piece){ 0 };
-		}
-		weighted += weighted_deaths(site, bin);
-		piece.deaths += site->died[bin];
-		piece.risk_s += site->at_risk[bin];
-		if (weighted < DEATHS_PER_BIN && bin + 1 < AGE_BINS)
-			continue;
-		piece.end_s = bin + 1 < AGE_BINS ? bin_end_ns(bin) * 1e-9 : INFINITY;
-		if (bin + 1 == AGE_BINS && before > 0) {
-			piece.deaths += TAIL_PRIOR;
-			weighted += TAIL_PRIOR;
-			piece.risk_s += TAIL_PRIOR / before;
-		}
-		before = piece.per_s = piece.risk_s > 0 ? weighted / piece.risk_s : 0;
-		ret->pieces[ret->count++] = piece;
-		piece = (struct piece){ 0 };
-		weighted = 0;
-	}
-}
-
-/* The mean survival of births whose ages are spread from @from_s to @to_s, @bytes of which go into
- * @ret (if given). */
-static double survival(const struct hazard *hazard, double from_s, double to_s, double bytes,
-		       struct remains *ret)
-{
-	double begin_s = 0, gone = 0, sum = 0;
-
-	for (unsigned i = 0; i < hazard->count && begin_s < to_s; i++) {
-		const struct piece *piece = &hazard->pieces[i];
-		const double x = fmax(begin_s, from_s), y = fmin(piece->end_s, to_s), h = piece->per_s;
-		const double width = y - x, left = exp(-gone - h * (x - begin_s)), power = h * width;
-
-		if (width > 0) {
-			const double lost = -expm1(-power);
-			const double mass = left * (power > 1e-9 ? lost / h : width);
-
-			sum += mass;
-			if (ret) {
-				ret->bytes[i] += bytes * mass / (to_s - from_s);
-				ret->taken[i] += bytes / (to_s - from_s) *
-						 (mass * h * (x - begin_s) +
-						  (power > 1e-9 ? left * (lost - power * exp(-power)) / h : 0));
-			}
-		}
-		gone += h * (piece->end_s - begin_s);
-		begin_s = piece->end_s;
-	}
-	return sum / (to_s - from_s);
-}
-
-/* The variance of the logarithm of what is left that errors of the hazard cause (delta method): a
- * piece with d deaths is known to 1/sqrt(d), and what it changes is what it took of all that went
- * through it. */
-static double variance_of_hazard(const struct hazard *hazard, const struct remains *remains)
-{
-	double above = 0, variance = 0, begin_s, taken, total = 0;
-
-	for (unsigned i = 0; i < hazard->count; i++)
-		total += remains->bytes[i];
-	for (unsigned i = hazard->count; total > 0 && i-- > 0; above += remains->bytes[i]) {
-		const struct piece *piece = &hazard->pieces[i];
-
-		begin_s = i ? hazard->pieces[i - 1].end_s : 0;
-		taken = remains->taken[i] + (above > 0 ? above * piece->per_s * (piece->end_s - begin_s) : 0);
-		if (piece->deaths > 0)
-			variance += taken * taken / (total * total) / piece->deaths;
-	}
-	return variance;
-}
-
 /* ---- one site ----------------------------------------------------------------------------------
  */
 
@@ -634,19 +466,57 @@ static uint32_t smooth(const struct site *site, struct cohort *ret)
 struct estimate {
 	struct cohort cohorts[ALLOC_COHORTS_MAX];
 	double shares[ALLOC_COHORTS_MAX]; /* still in use */
+	struct alloc_tail tails[ALLOC_COHORTS_MAX];
 	uint32_t count;
 	double error;
 };
 
+/* Few deaths leave the hazard of the tail open by orders of magnitude, and what is left with it.
+ * All that it may be is tried, as likely as its deaths make it: Gamma(deaths, 1 / risk). Adds to
+ * the shares of @e what is left in the tail. The site's bytes become the geometric mean of those by
+ * each hazard. Returns the variance of their logarithm. */
+static double add_tail(const struct alloc_piece *tail, double *left, struct estimate *e)
+{
+	double in_tail[ALLOC_COHORTS_MAX] = { 0 }, before = 0, after = 0;
+	double weights = 0, logs = 0, squares = 0, scale;
+
+	for (uint32_t k = 0; k < e->count; k++)
+		before += e->cohorts[k].bytes * e->shares[k];
+	for (unsigned step = 0; step < TAIL_STEPS; step++) {
+		const double ratio = exp(TAIL_FIRST + 0.5 * step), per_s = tail->per_s * ratio;
+		const double weight = pow(ratio, tail->deaths) * exp(-tail->deaths * ratio);
+		double bytes = before;
+
+		for (uint32_t k = 0; k < e->count; k++) {
+			const double share = alloc_left_in_tail(&e->tails[k], per_s);
+
+			in_tail[k] += weight * share;
+			bytes += e->cohorts[k].bytes * share;
+		}
+		weights += weight;
+		bytes = log(fmax(bytes, DBL_MIN));
+		logs += weight * bytes;
+		squares += weight * bytes * bytes;
+	}
+	logs /= weights;
+	for (uint32_t k = 0; k < e->count; k++)
+		after += e->cohorts[k].bytes * in_tail[k];
+	scale = after > 0 ? fmax(exp(logs) - before, 0) / after : 0;
+	for (uint32_t k = 0; k < e->count; k++)
+		e->shares[k] += in_tail[k] * scale;
+	*left = after * scale;
+	return fmin(squares / weights - logs * logs, LOG_ERROR_MAX * LOG_ERROR_MAX);
+}
+
 static void estimate(const struct site *site, double now_ns, struct estimate *ret)
 {
-	const bool ends = site->deaths || ends_unseen(site);
-	struct remains remains = { 0 };
-	struct hazard hazard;
+	const bool ends = site->ages.deaths || alloc_ends_unseen(&site->ages);
+	struct alloc_remains remains = { 0 };
+	struct alloc_hazard hazard;
 	double sum = 0, squares = 0;
 
 	if (ends)
-		hazard_of(site, &hazard);
+		alloc_hazard_of(&site->ages, &hazard);
 	if (ends)
 		ret->count = smooth(site, ret->cohorts);
 	else
@@ -654,16 +524,25 @@ static void estimate(const struct site *site, double now_ns, struct estimate *re
 	for (uint32_t k = 0; k < ret->count; k++) {
 		const struct cohort *cohort = &ret->cohorts[k];
 
-		ret->shares[k] = ends ? survival(&hazard, (now_ns - cohort->to_ns) * 1e-9,
-						 (now_ns - cohort->from_ns) * 1e-9, cohort->bytes, &remains)
+		ret->tails[k] = (struct alloc_tail){ 0 };
+		ret->shares[k] = ends ? alloc_survival(&hazard, (now_ns - cohort->to_ns) * 1e-9,
+						 (now_ns - cohort->from_ns) * 1e-9, cohort->bytes, &remains,
+						 &ret->tails[k])
 				      : 1;
-		sum += cohort->bytes * ret->shares[k];
-		squares += cohort->squares * ret->shares[k] * ret->shares[k];
+	}
+	if (ends && hazard.pieces[hazard.count - 1].is_tail)
+		hazard.log_variance = add_tail(&hazard.pieces[hazard.count - 1], &remains.bytes[hazard.count - 1],
+					ret);
+	for (uint32_t k = 0; k < ret->count; k++) {
+		sum += ret->cohorts[k].bytes * ret->shares[k];
+		squares += ret->cohorts[k].squares * ret->shares[k] * ret->shares[k];
 	}
 	ret->error = 0;
 	if (sum > 0)
 		ret->error = sqrt(squares / (sum * sum) * dispersion(ret->cohorts, ret->count) +
-				  (ends ? variance_of_hazard(&hazard, &remains) : 0));
+				  (ends ? expm1(BIN_LOG_VARIANCE + hazard.log_variance) +
+						  alloc_hazard_variance(&hazard, &remains)
+					: 0));
 }
 
 struct old {
@@ -677,7 +556,7 @@ struct old {
 
 static bool ends_at_times(const struct site *site, const struct old *old)
 {
-	return site->deaths || site->ended * ENDED_PER_OLD > old->count;
+	return site->ages.deaths || site->ages.ended * ENDED_PER_OLD > old->count;
 }
 
 /* Are they what they were? An address that is freed and used again between two windows looks as if
@@ -696,7 +575,7 @@ static bool lives_on(const struct site *site, const struct old *old)
 
 static bool none_ended(const struct site *site, const struct old *old)
 {
-	return !site->deaths && !site->ended && !site->ended_old && old->same == old->count;
+	return !site->ages.deaths && !site->ages.ended && !site->ended_old && old->same == old->count;
 }
 
 /* Addresses by site that have been followed for long; the caller's. */
@@ -794,7 +673,8 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 	for (size_t i = 0; i < heap->sites.count; i++) {
 		const struct site *site = &heap->sites.data[i];
 		const bool sizes = site->samples >= SIZES_SAMPLES;
-		const bool unsure = !site->deaths && !ends_unseen(site) && !is_sure(heap, site, &own[i]);
+		const bool unseen = alloc_ends_unseen(&site->ages);
+		const bool unsure = !site->ages.deaths && !unseen && !is_sure(heap, site, &own[i]);
 
 		estimate(site, (double)heap->until_ns, site_now);
 		for (uint32_t k = 0; k < site_now->count; k++) {
@@ -807,7 +687,7 @@ int alloc_heap_each_live(const struct alloc_heap *heap, uint64_t now_ns, alloc_l
 						   .error = site_now->error,
 						   .least_bytes = sizes ? site->least_bytes : 0,
 						   .most_bytes = sizes ? site->most_bytes : 0,
-						   .deaths = ends_unseen(site) ? 1 : site->deaths,
+						   .deaths = unseen ? 1 : site->ages.deaths,
 						   .old = old[i].count,
 						   .unsure = unsure,
 						   .few = old[i].few };
