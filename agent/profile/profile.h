@@ -227,6 +227,7 @@ struct profile_quality {
 	struct profile_skipped skipped[PROFILE_SKIPPED_MAX];
 	uint32_t note_count;
 	char notes[8][160];
+	bool names_pending; /* names that this profile lacks are still being read */
 	struct profile_probes probes;
 };
 

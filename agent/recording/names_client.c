@@ -271,6 +271,7 @@ enum names_state names_client_state(const struct names_client *client)
 
 void names_client_note(const struct names_client *client, struct profile_quality *quality)
 {
+	quality->names_pending = client->state == NAMES_COMING || client->nameless;
 	if (client->state == NAMES_COMING)
 		quality_note(
 			quality,

@@ -63,7 +63,8 @@ int names_client_used(struct names_client *client, names_visit_fn *visit, void *
 /* The least settled state of what was asked for since begin: NAMES_FINAL, NAMES_MAY_IMPROVE (also
  * what is unknown, and of JIT code) or NAMES_COMING. */
 enum names_state names_client_state(const struct names_client *client);
-/* NAMES_COMING becomes a note in @quality, and that the symbolizer did not answer. */
+/* Sets names_pending of @quality, with a note, in NAMES_COMING or where the symbolizer did not
+ * answer. */
 void names_client_note(const struct names_client *client, struct profile_quality *quality);
 
 #endif

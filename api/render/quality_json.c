@@ -40,6 +40,25 @@ static void probes_json(struct json_out *json, const struct profile_probes *prob
 	json_out_uint(json, "heapMappedBytes", probes->heap_mapped_bytes);
 }
 
+/* Counts by name, then one sentence for each of these names. */
+static void unwind_errors_json(struct json_out *json, const struct profile_quality *quality)
+{
+	for (int meanings = 0; meanings < 2; meanings++) {
+		json_out_open(json, meanings ? "unwindErrorMeanings" : "unwindErrors", '{');
+		for (unsigned i = 0; i < PROFILE_OUTCOMES_MAX; i++) {
+			const struct outcome_info *outcome = outcome_info(i);
+
+			if (!quality->outcomes[i] || !outcome || outcome->sample == OUTCOME_SAMPLE_WHOLE)
+				continue;
+			if (meanings)
+				json_out_text(json, outcome->name, outcome->sentence);
+			else
+				json_out_uint(json, outcome->name, quality->outcomes[i]);
+		}
+		json_out_close(json, '}');
+	}
+}
+
 void quality_json(struct json_out *json, const char *name, const struct profile_quality *quality)
 {
 	uint32_t notes = quality->note_count;
@@ -56,14 +75,9 @@ void quality_json(struct json_out *json, const char *name, const struct profile_
 	known(json, "overheadPct", quality->overhead_pct);
 	known(json, "typeOverheadPct", quality->type_overhead_pct);
 	probes_json(json, &quality->probes);
-	json_out_open(json, "unwindErrors", '{');
-	for (unsigned i = 0; i < PROFILE_OUTCOMES_MAX; i++) {
-		const struct outcome_info *outcome = outcome_info(i);
-
-		if (quality->outcomes[i] && outcome && outcome->sample != OUTCOME_SAMPLE_WHOLE)
-			json_out_uint(json, outcome->name, quality->outcomes[i]);
-	}
-	json_out_close(json, '}');
+	unwind_errors_json(json, quality);
+	if (quality->names_pending)
+		json_out_bool(json, "namesPending", true);
 	json_out_open(json, "processesSkipped", '[');
 	for (uint32_t i = 0; i < quality->skipped_count && i < PROFILE_SKIPPED_MAX; i++) {
 		json_out_open(json, NULL, '{');

@@ -190,11 +190,11 @@ def test_back_after_a_filter():
 
 
 def test_quality_with_reasons():
-    quality = {"samples": 95, "lost": 5, "truncatedPct": 2.5, "unknownFramePct": 1, "unwindErrors": {"no_rows": 3}, "notes": ["sampled at 50 per second for a while"]}
+    quality = {"samples": 95, "lost": 5, "truncatedPct": 2.5, "unknownFramePct": 1, "unwindErrors": {"no_rows": 3}, "unwindErrorMeanings": {"no_rows": "not ready"}, "notes": ["sampled at 50 per second for a while"]}
     with Shown(document(SMALL, quality=quality)) as page:
         check("95 samples · 5 lost · truncated stacks 2.5 % · unknown frames 1.0 %" in page.run("part('quality').textContent").replace("\u00a0", " "), "losses are in sight")
         check(page.run("part('quality').querySelector('summary > .bad') !== null"), "and marked")
-        for words in ("debug package", "the walk did not reach", "no rows: 3", "sampled at 50 per second"):
+        for words in ("debug package", "the walk did not reach", "3 stacks: not ready", "sampled at 50 per second"):
             check(page.run(f"[...part('quality').querySelectorAll('li')].some(e => e.checkVisibility() && e.textContent.includes('{words}'))"), f"the reason: {words}")
 
 

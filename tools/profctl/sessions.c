@@ -10,7 +10,8 @@
 #include "tools/profctl/output.h"
 #include "tools/profctl/output_file.h"
 
-#define POLL_NS (250 * NS_PER_MS)
+#define POLL_NS	     (250 * NS_PER_MS)
+#define NAMES_WAIT_S 60
 
 static volatile sig_atomic_t interrupted;
 
@@ -131,9 +132,17 @@ int session_render(const struct arguments *args, const char *id, const char *val
 	return output_file_end(&file, rc == 0) < 0 ? -1 : rc;
 }
 
+/* A daemon that has just begun reads the names of large files for seconds. Until then the functions
+ * of a profile that has ended are addresses. */
+static bool awaits_names(const cJSON *session)
+{
+	return cJSON_IsTrue(cJSON_GetObjectItem(cJSON_GetObjectItem(session, "quality"), "namesPending"));
+}
+
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
 {
 	struct sigaction action = { .sa_handler = on_interrupt }, before;
+	uint64_t ended_ns = 0;
 	bool stopped = false;
 	int rc = 0;
 
@@ -145,12 +154,22 @@ int session_follow(const struct arguments *args, const char *id, double duration
 		if (rc < 0)
 			break;
 		if (strcmp(output_text(session, "status"), "running")) {
-			*ret = take_ptr(session);
-			break;
+			double waited_s;
+
+			ended_ns = ended_ns ? ended_ns : clock_monotonic_ns();
+			waited_s = (double)(clock_monotonic_ns() - ended_ns) / NS_PER_S;
+			if (!awaits_names(session) || interrupted || waited_s >= NAMES_WAIT_S) {
+				*ret = take_ptr(session);
+				break;
+			}
+			progress_show("reading names", waited_s, NAMES_WAIT_S);
+			clock_sleep_ns(POLL_NS);
+			continue;
 		}
 		if (interrupted && !stopped) { /* it was just seen running: of a finished one the
 						  call would leave nothing */
 			stopped = true;
+			interrupted = 0; /* a second one ends the wait for names */
 			rc = session_delete(args, id);
 			if (rc < 0)
 				break;

@@ -22,7 +22,8 @@ const char *session_value(const struct arguments *args, const cJSON *session);
  * output. */
 int session_render(const struct arguments *args, const char *id, const char *value,
 		   const char *format, const char *path) must_use;
-/* To its end; Ctrl-C ends it early and keeps what there is. */
+/* Waits for the end of a session, then for its names, up to a minute. Ctrl-C ends the session, or
+ * the wait for names, early and keeps what there is. */
 int session_follow(const struct arguments *args, const char *id, double duration_s, cJSON **ret)
 	must_use;
 

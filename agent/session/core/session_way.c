@@ -94,9 +94,7 @@ static void note_costs(struct session *session, const struct feed_demand *demand
 			      "spin lock is on a CPU");
 	if (!(session->wants & PROF_WANT_IO))
 		return;
-	recorder_note(session->recorder, "bytes are exact for each thread, and for each function "
-					 "but those with a confidenceInterval, of which calls "
-					 "were sampled; so are operations");
+	recorder_note(session->recorder, SESSION_BYTES_ARE_EXACT);
 	recorder_note(session->recorder, "bytes of Linux AIO count where io_getevents() collects "
 					 "them; a program that reads its ring itself is not seen");
 	if (session->wants & PROF_WANT_PATHS)

@@ -8,6 +8,11 @@
 
 #include "agent/session/core/sessions.h"
 
+/* The note of an io session, as long as no bytes are known to be missing. */
+#define SESSION_BYTES_ARE_EXACT                                                             \
+	"bytes are exact for each thread, and for each function but those with a "          \
+	"confidenceInterval, of which calls were sampled; so are operations"
+
 /* All but @check: on the feed thread, lock held. */
 struct session_way {
 	/* Refuses a request whose processes cannot be taken in this way; NULL: nothing to ask. Takes

@@ -360,6 +360,18 @@ void recorder_note(struct recorder *r, const char *fmt, ...)
 		memcpy(quality->notes[quality->note_count++], note, sizeof(note));
 }
 
+void recorder_unnote(struct recorder *r, const char *note)
+{
+	struct chunk_quality *quality = recorder_quality(r);
+
+	for (uint32_t i = 0; i < quality->note_count; i++)
+		if (strcmp(quality->notes[i], note) == 0) {
+			memmove(quality->notes[i], quality->notes[i + 1],
+				(--quality->note_count - i) * sizeof(quality->notes[0]));
+			return;
+		}
+}
+
 void recorder_skip(struct recorder *r, uint32_t pid, const char *reason)
 {
 	struct chunk_quality *quality = recorder_quality(r);

@@ -105,7 +105,10 @@ void recorder_forget_stacks(struct recorder *r);
 void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_MAX]);
 size_t recorder_process_count(const struct recorder *r);
 const struct recorder_process *recorder_process(const struct recorder *r, size_t at);
+/* Appends a note unless it is there already or there is no room. */
 void recorder_note(struct recorder *r, const char *fmt, ...) printf_like(2, 3);
+/* Removes @note, which no longer holds; nothing if it is not there. */
+void recorder_unnote(struct recorder *r, const char *note);
 /* Process @pid is left out; the first reason counts. */
 void recorder_skip(struct recorder *r, uint32_t pid, const char *reason);
 

@@ -19,6 +19,7 @@
 #include "agent/session/core/alloc_session.h"
 #include "agent/session/core/demand.h"
 #include "agent/session/core/session_life.h"
+#include "agent/session/core/session_way.h"
 #include "agent/session/core/session_take.h"
 #include "agent/session/run/run.h"
 
@@ -211,9 +212,12 @@ static void note_missing(struct sessions *s, const struct outcome_info *outcome)
 
 	for (struct session *session = s->running; session; session = session->next)
 		if (session->wants & wanted &&
-		    (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING))
+		    (session->phase == PHASE_SAMPLING || session->phase == PHASE_CLOSING)) {
+			if (bytes)
+				recorder_unnote(session->recorder, SESSION_BYTES_ARE_EXACT);
 			recorder_note(session->recorder, "%s of a process on this host may be missing: %s",
 				      bytes ? "bytes" : "waits", outcome->sentence);
+		}
 }
 
 static void on_outcome(struct sessions *s, uint32_t id, uint64_t increment)

@@ -58,8 +58,9 @@ export function qualityWords(q) {
 	if (q.guessedFramePct) parts.push(`guessed ${known(q.guessedFramePct)}`);
 	if (q.effectiveRate !== undefined) parts.push(`${Math.round(q.effectiveRate)}\u00a0Hz`);
 	if (q.overheadPct !== undefined) parts.push(`profiler overhead ${q.overheadPct < 0.01 ? '<\u00a00.01' : q.overheadPct.toFixed(2)}\u00a0% of the host`);
+	const meanings = q.unwindErrorMeanings || {};
 	const reasons = SHARES.filter(([name]) => q[name] >= 1).map(([, why]) => why)
-		.concat(Object.entries(q.unwindErrors || {}).map(([k, v]) => `${k.replace(/_/g, ' ')}: ${v.toLocaleString('en')}`),
+		.concat(Object.entries(q.unwindErrors || {}).map(([k, v]) => `${v.toLocaleString('en')} ${v === 1 ? 'stack' : 'stacks'}: ${meanings[k] || k.replace(/_/g, ' ')}`),
 		q.notes || [], (q.processesSkipped || []).map(p => `process ${p.pid} skipped: ${p.reason}`));
 	return { text: parts.join(' · '), level: bad >= 5 ? 'bad' : bad >= 1 ? 'warn' : '', reasons };
 }

@@ -90,7 +90,8 @@ test('quality says what is not known', () => {
 	assert.equal(qualityWords({ samples: 100, lost: 0, truncatedPct: 0, unknownFramePct: 0.2 }).level, '');
 	assert.equal(qualityWords({ samples: 100, lost: 2 }).level, 'warn');
 	assert.equal(qualityWords({ samples: 100, lost: 0, unknownFramePct: 6 }).level, 'bad');
-	assert.deepEqual(qualityWords({ unwindErrors: { no_rows: 3 }, notes: ['n'] }).reasons, ['no rows: 3', 'n']);
+	assert.deepEqual(qualityWords({ unwindErrors: { no_rows: 3, guessed: 1 }, unwindErrorMeanings: { no_rows: 'no rows yet', guessed: 'a guess' },
+		notes: ['n'] }).reasons, ['3 stacks: no rows yet', '1 stack: a guess', 'n']);
 	assert.match(qualityWords({ unknownFramePct: 6 }).reasons[0], /^unknown: .*debug package/);
 });
 
