@@ -137,6 +137,7 @@ static void service_json(struct http_call *call, struct json_out *json,
 		json_out_bool(json, "available", state->available);
 		json_out_text(json, "reason", state->available ? NULL : state->reason);
 		json_out_text(json, "hint", state->hint);
+		options_json(json, profile_type_info((enum profile_type)i)->options);
 		json_out_close(json, '}');
 	}
 	json_out_close(json, ']');

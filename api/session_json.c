@@ -146,6 +146,15 @@ static void labels_json(struct json_out *json, const struct session_info *info)
 	json_out_close(json, '}');
 }
 
+void options_json(struct json_out *json, uint32_t options)
+{
+	json_out_open(json, "options", '[');
+	for (uint32_t bit = 1; bit < PROFILE_OPTION_MAX; bit <<= 1)
+		if ((options & bit) && profile_option_name(bit))
+			json_out_text(json, NULL, profile_option_name(bit));
+	json_out_close(json, ']');
+}
+
 static void times_json(struct json_out *json, const struct session_info *info)
 {
 	bool running = info->status == SESSION_RUNNING;
@@ -364,6 +373,10 @@ void session_json(struct json_out *json, const char *name, struct api *api,
 	if (options->breakdown && p)
 		breakdown_json(json, p, options->breakdown_extra);
 	labels_json(json, info);
+	options_json(json, (info->kernel_locks ? PROFILE_OPTION_KERNEL_LOCKS : 0) |
+				   (info->wakers ? PROFILE_OPTION_WAKERS : 0) |
+				   (info->paths ? PROFILE_OPTION_PATHS : 0) |
+				   (info->tasks ? PROFILE_OPTION_TASKS : 0));
 	quality_json(json, "quality", p ? &p->quality : &info->quality);
 	warnings_json(json, options->warnings);
 	json_out_close(json, '}');

@@ -31,6 +31,8 @@ int top_functions_json(struct json_out *json, const char *name, const struct pro
 int function_rows_json(struct json_out *json, const char *name, const struct profile *p,
 		       unsigned value_index, const struct profile_function_row *rows, size_t count,
 		       bool sample_count_as_text) must_use;
+/* Writes the array `options`: names of the bits @options (enum profile_option) that have one. */
+void options_json(struct json_out *json, uint32_t options);
 const char *session_status_text(enum session_status status);
 /* -EINVAL: not one of running, completed, failed. */
 int session_status_from(const char *word, int *ret) must_use;

@@ -145,6 +145,24 @@ int profile_type_parse(const char *word, enum profile_type *ret)
 	return -EINVAL;
 }
 
+const char *profile_option_name(uint32_t option)
+{
+	switch (option) {
+	case PROFILE_OPTION_CHILDREN:
+		return "children";
+	case PROFILE_OPTION_WAKERS:
+		return "wakers";
+	case PROFILE_OPTION_KERNEL_LOCKS:
+		return "kernelLocks";
+	case PROFILE_OPTION_PATHS:
+		return "paths";
+	case PROFILE_OPTION_TASKS:
+		return "tasks";
+	default:
+		return NULL;
+	}
+}
+
 uint32_t profile_types_kept(enum profile_kept kept)
 {
 	uint32_t bits = 0;

@@ -66,6 +66,7 @@ enum profile_option {
 	PROFILE_OPTION_PATHS = 8,	 /* names of files and peers */
 	PROFILE_OPTION_INSTANT = 16,	 /* a duration of 0 s */
 	PROFILE_OPTION_TASKS = 32,	 /* asyncio tasks beside threads */
+	PROFILE_OPTION_MAX = 64,
 };
 
 struct profile_type_info {
@@ -98,6 +99,9 @@ struct profile_type_info {
 const struct profile_type_info *profile_type_info(enum profile_type type);
 /* Accepts words and aliases. -EINVAL otherwise. */
 int profile_type_parse(const char *word, enum profile_type *ret) must_use;
+
+/* The option's name in requests; NULL if it has none. @option: one bit. */
+const char *profile_option_name(uint32_t option);
 
 #define PROFILE_WORDS_SIZE 128
 /* Writes "cpu, offcpu, … and io": the types that have one of @options (0 = all). Returns @out. */

@@ -26,8 +26,9 @@
 
 /* An option that only some types have. */
 static int check_option(const struct session_request *r, bool asked, enum profile_option option,
-			const char *name, struct err *err)
+			struct err *err)
 {
+	const char *name = profile_option_name(option);
 	char words[PROFILE_WORDS_SIZE];
 
 	if (!asked || profile_type_info(r->type)->options & option)
@@ -38,15 +39,15 @@ static int check_option(const struct session_request *r, bool asked, enum profil
 
 static int check_options(const struct session_request *r, struct err *err)
 {
-	int rc = check_option(r, r->kernel_locks, PROFILE_OPTION_KERNEL_LOCKS, "kernelLocks", err);
+	int rc = check_option(r, r->kernel_locks, PROFILE_OPTION_KERNEL_LOCKS, err);
 
 	if (rc == 0)
-		rc = check_option(r, r->wakers, PROFILE_OPTION_WAKERS, "wakers", err);
+		rc = check_option(r, r->wakers, PROFILE_OPTION_WAKERS, err);
 	if (rc == 0)
-		rc = check_option(r, r->paths, PROFILE_OPTION_PATHS, "paths", err);
+		rc = check_option(r, r->paths, PROFILE_OPTION_PATHS, err);
 	if (rc == 0)
-		rc = check_option(r, r->tasks, PROFILE_OPTION_TASKS, "tasks", err);
-	return rc < 0 ? rc : check_option(r, r->children, PROFILE_OPTION_CHILDREN, "children", err);
+		rc = check_option(r, r->tasks, PROFILE_OPTION_TASKS, err);
+	return rc < 0 ? rc : check_option(r, r->children, PROFILE_OPTION_CHILDREN, err);
 }
 
 static int check_request(const struct session_request *r, struct err *err)

@@ -234,6 +234,7 @@ class ProfilePage {
 	again(s) {
 		const request = { service: s.target || s.service, profileType: s.profileType, durationSeconds: s.requestedDurationSeconds || 30 };
 		if (s.unit !== 'count' && s.profileType !== 'memory' && s.sampleRate) request.sampleRate = s.sampleRate;
+		for (const option of s.options || []) request[option] = true;
 		return action(s.status === 'failed' ? 'Try again' : 'Profile again', () => startProfile(request), this.trouble);
 	}
 
