@@ -456,6 +456,30 @@ def continuous_and_two_times():
         page.clean(expected=("404",))  # a minute without a profile, as it may come on the walk in time
 
 
+def options_of_a_type():
+    """The form offers the options of the chosen type. The session has the one that was chosen, and so has the next one."""
+    form = "document.querySelector('form[aria-label=\"Start a profile\"]')"
+    with Daemon() as daemon, busy("page-options"), Site(daemon) as page:
+        known(daemon, "page-options")
+        page.visit("/s/page-options", form)
+        for kind, options in (("cpu", ""), ("offcpu", "wakers"), ("mutex", "wakers,kernelLocks"), ("goroutine", "tasks"),
+                              ("io", "wakers,paths")):
+            page.run(f"(t => {{ t.value = '{kind}'; t.dispatchEvent(new Event('change')); }})({form}.type)")
+            shown = page.run(f"[...{form}.querySelectorAll('label.check')].filter(l => l.checkVisibility()).map(l => l.querySelector('input').name).join()")
+            check(shown == options, f"{kind}: {shown}")
+        page.run(f"{form}.paths.click(); {form}.seconds.value = '2'; {form}.requestSubmit()")
+        for number in range(2):
+            page.wait("location.pathname.startsWith('/p/') && [...document.querySelectorAll('button')].some(b => b.textContent === 'Profile again')",
+                      "the session's end")
+            session = page.run("location.pathname.split('/').pop()")
+            taken = daemon.get(f"{FAMILY_A}/{session}").json()
+            check(taken["options"] == ["paths"] and taken["profileType"] == "io", f"session {number}: {taken['options']}")
+            if number == 0:
+                page.press("Profile again")
+                page.wait(f"location.pathname.startsWith('/p/') && !location.pathname.includes('{session}')", "the next session")
+        page.clean(expected=("404",))  # a profile without samples has no graph
+
+
 def words_for_what_is_missing():
     with tempfile.TemporaryDirectory() as folder, Daemon("--socket", os.path.join(folder, "s")) as daemon, Site(daemon) as page:
         known(daemon, "kernel")
@@ -652,4 +676,4 @@ def barriers():
 
 if __name__ == "__main__":
     main(modules_under_node, from_the_list_to_the_graph, by_whom_and_in_which_state, continuous_in_words, stopping_keeps_what_there_is, hostile_service_name,
-         comparison_and_baseline, continuous_and_two_times, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)
+         comparison_and_baseline, continuous_and_two_times, options_of_a_type, words_for_what_is_missing, sign_in_with_a_key, phone_dark_and_keyboard, barriers)

@@ -17,7 +17,8 @@
 #define DURATION_S   30.0
 #define BLOCKS_MAX   20000
 #define BIRTHS	     50000 /* by which the truth is counted */
-#define FOUND_FREE   0.7   /* of unseen ends: the allocator's headers tell; others are used again */
+#define FOUND_FREE   0.9   /* of unseen ends: headers tell that it is free, or another size */
+#define OTHERS_LIFE_S 1.0  /* of blocks elsewhere, which use half of the other addresses */
 #define QUANTILE     2.0   /* of a standard deviation, as 60 windows have it */
 
 enum kind { QUARTER_KEPT, QUEUE, CACHE, KEPT, MIXED, KINDS };
@@ -84,14 +85,15 @@ static uint64_t ns(double s)
 	return (uint64_t)(s * 1e9);
 }
 
-/* What became of followed blocks before @open_s: nobody saw it. */
+/* Followed blocks that ended before @open_s, which nobody saw. */
 static void pass_unseen(struct run *run, struct alloc_heap *heap, double open_s)
 {
 	for (uint32_t i = 0; i < run->count; i++) {
 		struct block *block = &run->blocks[i];
 
 		while (block->dies_s < open_s && uniform() >= FOUND_FREE)
-			block->dies_s += exponential(1e-3) + draw_life(run);
+			block->dies_s += exponential(1e-3) +
+					 (uniform() < 0.5 ? draw_life(run) : exponential(OTHERS_LIFE_S));
 		if (block->dies_s >= open_s)
 			continue;
 		(void)alloc_heap_gone(heap, block->address, ns(block->dies_s), false);
@@ -100,7 +102,8 @@ static void pass_unseen(struct run *run, struct alloc_heap *heap, double open_s)
 	}
 }
 
-static void open_window(struct run *run, struct alloc_heap *heap, double begin_s)
+/* @blind: a light window, which sees no block end. */
+static void open_window(struct run *run, struct alloc_heap *heap, double begin_s, bool blind)
 {
 	const double open_s = begin_s + uniform() * (run->period_s - run->window_s);
 	const double close_s = open_s + run->window_s, rate = run->hz * run->sampled;
@@ -109,7 +112,8 @@ static void open_window(struct run *run, struct alloc_heap *heap, double begin_s
 					     .open_ns = ns(open_s),
 					     .close_ns = ns(close_s),
 					     .weight = run->period_s / run->window_s,
-					     .dilation = 1 };
+					     .dilation = 1,
+					     .blind = blind };
 
 	pass_unseen(run, heap, open_s);
 	for (double t = open_s + exponential(1 / rate); t < close_s; t += exponential(1 / rate)) {
@@ -125,7 +129,7 @@ static void open_window(struct run *run, struct alloc_heap *heap, double begin_s
 		assert_true(run->count < BLOCKS_MAX);
 		run->blocks[run->count++] = (struct block){ birth.address, t + draw_life(run) };
 	}
-	for (uint32_t i = 0; i < run->count; i++) {
+	for (uint32_t i = 0; i < run->count && !blind; i++) {
 		struct block *block = &run->blocks[i];
 
 		if (block->dies_s >= close_s)
@@ -172,7 +176,7 @@ static bool is_inside(enum kind kind, unsigned number, double windows_low, doubl
 		if (uniform() * DURATION_S + draw_life(run) > DURATION_S)
 			truth += BYTES * births / BIRTHS;
 	for (unsigned i = 0; i < windows; i++)
-		open_window(run, heap, i * run->period_s);
+		open_window(run, heap, i * run->period_s, i % 3 == 2);
 	free(run);
 	assert_int_equal(alloc_heap_each_live(heap, ns(DURATION_S), note_live, &seen), 0);
 	width = exp(QUANTILE * sqrt(log1p(seen.error * seen.error)));
@@ -197,7 +201,7 @@ static void test_coverage(void **state)
 			all += inside;
 		}
 	print_message("all: %.1f %% inside\n", 100.0 * all / (2 * KINDS * RUNS));
-	assert_true(all >= 0.93 * 2 * KINDS * RUNS);
+	assert_true(all >= 0.9 * 2 * KINDS * RUNS);
 }
 
 int main(void)

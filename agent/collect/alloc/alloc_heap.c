@@ -44,6 +44,7 @@ struct site {
 	uint32_t samples;
 	uint32_t least_bytes, most_bytes; /* of one of them */
 	uint32_t ended_old; /* followed ones that ended old, seen or not */
+	uint32_t watched, young_deaths; /* births in windows that see blocks end; ends in the same one */
 	struct alloc_ages ages;
 };
 
@@ -219,20 +220,27 @@ static void observe(struct alloc_heap *heap, const struct alloc_window *window)
 		uint64_t to_ns = observed_until(tracked, window);
 
 		const bool unseen = tracked->gone_ns && !tracked->seen && tracked->gone_ns < window->close_ns;
+		const bool is_new = tracked->birth_ns >= window->open_ns;
+		bool doubtful;
 
+		site->watched += is_new && !window->blind;
+		site->young_deaths += is_new && tracked->gone_ns && tracked->seen;
+		tracked->watched |= is_new && !window->blind;
+		/* Where most blocks end at once nobody sees that in a blind window. The address soon is
+		 * another block's, perhaps of another place: its end says nothing of this place. */
+		doubtful = !tracked->watched && 2 * site->young_deaths > site->watched;
 		/* An address that ended unseen was gone when the window opened. Counting it as
 		 * watched would make the other addresses seem to live longer. */
-		if (from_ns < to_ns && !window->blind && !unseen)
+		if (from_ns < to_ns && !window->blind && !unseen && !doubtful)
 			alloc_ages_watch(&site->ages, (double)(from_ns - tracked->birth_ns),
-				 (double)(to_ns - tracked->birth_ns), window->dilation);
-		if (tracked->gone_ns && tracked->seen) {
+					 (double)(to_ns - tracked->birth_ns), window->dilation);
+		if (tracked->gone_ns && tracked->seen && !doubtful) {
 			site->ages.died[alloc_bin_of((double)(tracked->gone_ns - tracked->birth_ns))] += 1;
 			site->ages.deaths++;
 		}
-		site->ages.ended += tracked->gone_ns && !tracked->seen;
+		site->ages.ended += tracked->gone_ns && (!tracked->seen || doubtful);
 		site->ages.followed_s += 1e-9 * fmax(0, (double)window->end_ns -
 						       fmax((double)tracked->birth_ns, (double)heap->until_ns));
-		tracked->watched |= tracked->birth_ns >= window->open_ns && !window->blind;
 		if (tracked->gone_ns)
 			site->ended_old += to_ns - tracked->birth_ns > ALLOC_OLD_NS / 2;
 	}

@@ -14,7 +14,7 @@ import { linesOf } from '../parts/lines.js';
 import { list } from '../parts/list.js';
 import { heapFacts, intervalTable, leakTable } from '../parts/memory.js';
 import { action, ago, bar, errorWords, heading, link, notice, plural, redraw, servicePath } from '../parts/page.js';
-import { startProfile } from '../parts/start.js';
+import { requestOf, startProfile } from '../parts/start.js';
 
 const GRAPH_SAMPLES = 200; // a graph of fewer misleads while the session still runs
 const HOST = ['*', 'host'];
@@ -232,10 +232,7 @@ class ProfilePage {
 	}
 
 	again(s) {
-		const request = { service: s.target || s.service, profileType: s.profileType, durationSeconds: s.requestedDurationSeconds || 30 };
-		if (s.unit !== 'count' && s.profileType !== 'memory' && s.sampleRate) request.sampleRate = s.sampleRate;
-		for (const option of s.options || []) request[option] = true;
-		return action(s.status === 'failed' ? 'Try again' : 'Profile again', () => startProfile(request), this.trouble);
+		return action(s.status === 'failed' ? 'Try again' : 'Profile again', () => startProfile(requestOf(s)), this.trouble);
 	}
 
 	removeButton() {

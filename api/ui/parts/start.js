@@ -16,6 +16,16 @@ export async function startProfile(request) {
 	}
 }
 
+/** The request that repeats a session. Its target names a service with a prefix, and a process with its start. */
+export function requestOf(s) {
+	const target = s.target || s.service, pid = /^(pid:\d+)@\d+(\+children)?$/.exec(target);
+	const request = { service: pid ? pid[1] : target.replace(/^service:/, ''), profileType: s.profileType, durationSeconds: s.requestedDurationSeconds || 30 };
+	if (s.unit !== 'count' && s.profileType !== 'memory' && s.sampleRate) request.sampleRate = s.sampleRate;
+	for (const option of s.options || []) request[option] = true;
+	if (pid?.[2]) request.children = true;
+	return request;
+}
+
 export const startButton = (service, trouble, text = 'Profile 30\u00a0s') =>
 	action(text, () => startProfile({ service, profileType: 'cpu', durationSeconds: 30 }), trouble, { 'aria-label': `${text}: ${service}` });
 
