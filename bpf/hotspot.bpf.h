@@ -24,13 +24,29 @@
 #define HOTSPOT_STUB_BYTES   0x400u  /* of a stub's frame */
 #define HOTSPOT_FRAME_MAX    (1u << 20)
 
-/* The walk's copy of the facts, and what it has read of the frame at hand. */
+/* The walk's copy of the facts, what it has read of the frame at hand, and what it remembers of the
+ * frames before. The thread stands while its stack is walked, and methods and code that are on a
+ * stack stay what they are. So a recursion costs one read a frame. Addresses are 0 when a walk
+ * begins: nothing is remembered. */
 struct hotspot_walk {
 	struct script_hotspot facts;
 	uint64_t blob[HOTSPOT_BLOB_WORDS];
 	uint64_t frame[HOTSPOT_FRAME_WORDS];
 	uint8_t code[16];
+	uint8_t made_bytes[SCRIPT_HOTSPOT_MADE_BYTES + 8]; /* begin of a ConstMethod; the rest is
+							    * for the verifier */
+	uint64_t blob_ip, blob_begin; /* the return address that `blob` was found by */
+	uint64_t method, made;	      /* Method of the last interpreted frame, its ConstMethod */
+	uint64_t pool, class_symbol;  /* its ConstantPool; the Symbol of its class */
+	uint32_t code_bytes, cookie;
 };
+
+UNWIND_INLINE void hotspot_forget(struct hotspot_walk *w)
+{
+	w->blob_ip = 0;
+	w->method = 0;
+	w->pool = 0;
+}
 
 UNWIND_INLINE uint64_t hotspot_word(const struct hotspot_walk *w, uint32_t offset)
 {
@@ -107,44 +123,71 @@ UNWIND_INLINE uint64_t hotspot_symbol(const struct script_hotspot *h, struct unw
 	return script_hotspot_symbol(h, word);
 }
 
-UNWIND_INLINE uint32_t hotspot_cookie(const struct script_hotspot *h, struct unwind_state *at,
-				      uint64_t made, uint64_t facts)
+/* The word at @offset of the ConstMethod that was read. */
+UNWIND_INLINE uint64_t hotspot_made_word(const struct hotspot_walk *w, uint32_t offset)
 {
-	uint64_t pool, class, name, class_name;
+	uint64_t ret;
 
-	if (UNWIND_READ(&pool, 8, made + h->const_pool))
-		pool = 0;
-	if (UNWIND_READ(&class, 8, pool + h->pool_class))
-		class = 0;
-	name = hotspot_symbol(h, at, pool + h->pool_bytes + 8 * (facts >> 16 & 0xffff));
-	class_name = hotspot_symbol(h, at, class + h->class_name);
-	return script_hotspot_cookie(made, facts, name, class_name);
+	__builtin_memcpy(&ret, w->made_bytes + (offset & (SCRIPT_HOTSPOT_MADE_BYTES - 1)), 8);
+	return ret;
 }
 
-/* The words of a frame of @method, whose next bytecode is at @bcp. */
-UNWIND_INLINE int hotspot_method(const struct script_hotspot *h, struct unwind_state *at,
-				 uint64_t method, uint64_t bcp, uint64_t other_bcp,
-				 uint64_t words[2])
+UNWIND_INLINE uint32_t hotspot_cookie(struct hotspot_walk *w, struct unwind_state *at,
+				      uint64_t made, uint64_t pool, uint64_t facts)
 {
-	uint64_t made, facts, position;
-	uint32_t code_bytes;
+	const struct script_hotspot *h = &w->facts;
+	uint64_t class, name;
 
+	if (!pool || pool != w->pool) {
+		if (UNWIND_READ(&class, 8, pool + h->pool_class))
+			class = 0;
+		w->class_symbol = hotspot_symbol(h, at, class + h->class_name);
+		w->pool = pool;
+	}
+	name = hotspot_symbol(h, at, pool + h->pool_bytes + 8 * (facts >> 16 & 0xffff));
+	return script_hotspot_cookie(made, facts, name, w->class_symbol);
+}
+
+/* Learns what @method is, unless it is that of the frame before. */
+UNWIND_INLINE int hotspot_look(struct hotspot_walk *w, struct unwind_state *at, uint64_t method)
+{
+	const struct script_hotspot *h = &w->facts;
+	uint64_t made, facts;
+
+	if (method == w->method && method)
+		return UNWIND_STEPPED;
+	w->method = 0;
 	if (!hotspot_is_address(method))
 		return UNWIND_NO_RULE;
 	if (unwind_read(at, &made, 8, method + h->method_const))
 		return UNWIND_FAULT;
 	if (!hotspot_is_address(made))
 		return UNWIND_NO_RULE;
-	if (unwind_read(at, &facts, 8, made + h->const_code_size))
+	if (unwind_read(at, w->made_bytes, SCRIPT_HOTSPOT_MADE_BYTES, made))
 		return UNWIND_FAULT;
-	code_bytes = (uint32_t)facts & 0xffff;
-	position = bcp - made - h->const_bytes;
-	if (position >= code_bytes)
-		position = other_bcp - made - h->const_bytes;
-	if (position >= code_bytes)
+	facts = hotspot_made_word(w, h->const_code_size);
+	w->cookie = hotspot_cookie(w, at, made, hotspot_made_word(w, h->const_pool), facts);
+	w->code_bytes = (uint32_t)facts & 0xffff;
+	w->made = made;
+	w->method = method;
+	return UNWIND_STEPPED;
+}
+
+/* The words of a frame of @method, whose next bytecode is at @bcp. */
+UNWIND_INLINE int hotspot_method(struct hotspot_walk *w, struct unwind_state *at, uint64_t method,
+				 uint64_t bcp, uint64_t other_bcp, uint64_t words[2])
+{
+	uint64_t position;
+	int rc = hotspot_look(w, at, method);
+
+	if (rc)
+		return rc;
+	position = bcp - w->made - w->facts.const_bytes;
+	if (position >= w->code_bytes)
+		position = other_bcp - w->made - w->facts.const_bytes;
+	if (position >= w->code_bytes)
 		position = SCRIPT_POSITION_NONE; /* a native method, or one that is being entered */
-	hotspot_words(words, SCRIPT_HOTSPOT_INTERPRETED, method, position,
-		      hotspot_cookie(h, at, made, facts));
+	hotspot_words(words, SCRIPT_HOTSPOT_INTERPRETED, method, position, w->cookie);
 	return UNWIND_STEPPED;
 }
 
@@ -235,7 +278,7 @@ UNWIND_INLINE int hotspot_interpreted(struct hotspot_walk *w, struct unwind_stat
 		if (!hotspot_is_code(h, w->frame[9]) || w->frame[7] <= at->fp)
 			return UNWIND_NO_RULE;
 	}
-	rc = hotspot_method(h, at, method, bcp, other, words);
+	rc = hotspot_method(w, at, method, bcp, other, words);
 	if (rc)
 		return rc;
 	return is_entered ? hotspot_entry(w, at)
@@ -244,8 +287,8 @@ UNWIND_INLINE int hotspot_interpreted(struct hotspot_walk *w, struct unwind_stat
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
-/* Reads the blob that holds at->ip. */
-UNWIND_INLINE int hotspot_blob(struct hotspot_walk *w, struct unwind_state *at, uint64_t *ret)
+/* Finds and reads the blob that holds at->ip. */
+UNWIND_INLINE int hotspot_find_blob(struct hotspot_walk *w, struct unwind_state *at, uint64_t *ret)
 {
 	const struct script_hotspot *h = &w->facts;
 	uint64_t pc = at->ip - !!at->is_return, segment, start, segmap;
@@ -273,6 +316,24 @@ UNWIND_INLINE int hotspot_blob(struct hotspot_walk *w, struct unwind_state *at, 
 		segment -= back;
 	}
 	return UNWIND_NO_RULE;
+}
+
+/* The same, unless it is that of the frame before. */
+UNWIND_INLINE int hotspot_blob(struct hotspot_walk *w, struct unwind_state *at, uint64_t *ret)
+{
+	int rc;
+
+	if (at->ip == w->blob_ip && at->is_return) {
+		*ret = w->blob_begin;
+		return UNWIND_STEPPED;
+	}
+	w->blob_ip = 0;
+	rc = hotspot_find_blob(w, at, ret);
+	if (rc == UNWIND_STEPPED && at->is_return) {
+		w->blob_ip = at->ip;
+		w->blob_begin = *ret;
+	}
+	return rc;
 }
 
 UNWIND_INLINE bool hotspot_is_nmethod(const struct hotspot_walk *w)

@@ -16,6 +16,9 @@
 #define PYTHON_HEAD_BYTES   80u /* of a _PyInterpreterFrame: all but its locals */
 #define PYTHON_FRAME_WORDS  16u
 #define PYTHON_OWNER_SHIM   3u /* and above: no Python frame */
+#define PYTHON_WINDOW_BYTES 1024u /* of a thread's frames, read at once */
+#define PYTHON_PAGE_BYTES   4096u
+#define PYTHON_CODES	    8u	/* code objects that a walk remembers */
 
 enum script_step {
 	SCRIPT_STEP_FRAME, /* words A and B of a frame */
@@ -25,7 +28,14 @@ enum script_step {
 	SCRIPT_STEP_DESYNC,
 };
 
-/* The script side of a walk. */
+/* A code object that a frame of this walk has. */
+struct python_code {
+	uint64_t at; /* 0 = none */
+	uint64_t cookie;
+};
+
+/* The script side of a walk. The thread stands meanwhile, and its frames hold their code objects:
+ * a function that is called again and again is read once. */
 struct script_walk {
 	uint32_t on;	  /* the next turn takes a script frame */
 	uint32_t is_known; /* the thread's chain was found */
@@ -36,6 +46,10 @@ struct script_walk {
 	struct script_python python;
 	uint64_t frame[PYTHON_FRAME_WORDS];
 	uint64_t code[SCRIPT_COOKIE_WORDS];
+	struct python_code codes[PYTHON_CODES];
+	uint64_t last;	    /* the frame before */
+	uint64_t window_at; /* address of the window, 0 = none was read */
+	uint64_t window[PYTHON_WINDOW_BYTES / 8];
 };
 
 UNWIND_INLINE uint64_t python_word(const struct script_walk *w, uint32_t offset)
@@ -73,6 +87,12 @@ UNWIND_INLINE int script_python_begin(struct script_walk *w, uint64_t thread_poi
 		return 0;
 	if (!python_is_address(thread) || python_read_word(w, thread + py->thread_frame, &w->cursor))
 		return 0;
+	w->last = w->window_at = 0;
+#ifdef __bpf__
+#pragma clang loop unroll(full)
+#endif
+	for (uint32_t i = 0; i < PYTHON_CODES; i++)
+		w->codes[i].at = 0;
 	w->entry = 0;
 	if (py->chain == SCRIPT_PYTHON_OBJECTS_CFRAME)
 		return !python_read_word(w, thread + py->thread_cframe, &w->entry);
@@ -129,12 +149,66 @@ UNWIND_INLINE uint64_t python_position(const struct script_walk *w, uint64_t cod
 	return position < SCRIPT_POSITION_NONE ? position : SCRIPT_POSITION_NONE;
 }
 
+/* From 3.11 on a thread has a stack of its own for frames, on which callers lie below. Where the
+ * last frame's caller does, the frames below come with the same read. The window lies in pages that
+ * the frame itself lies in. False: it is not such a frame, or the window cannot be read. */
+UNWIND_INLINE int python_read_window(struct script_walk *w, uint64_t at)
+{
+	uint64_t end = at + PYTHON_HEAD_BYTES, start = end - PYTHON_WINDOW_BYTES, offset;
+	uint64_t page = at & ~(uint64_t)(PYTHON_PAGE_BYTES - 1);
+
+	if (w->last - at > PYTHON_WINDOW_BYTES)
+		return 0;
+	if (!w->window_at || at - w->window_at > PYTHON_WINDOW_BYTES - PYTHON_HEAD_BYTES) {
+		w->window_at = start < page ? page : start;
+		if (UNWIND_READ(w->window, PYTHON_WINDOW_BYTES, w->window_at)) {
+			w->window_at = 0;
+			return 0;
+		}
+	}
+	offset = (at - w->window_at) / 8;
+#ifdef __bpf__
+#pragma clang loop unroll(full)
+#endif
+	for (uint32_t i = 0; i < PYTHON_HEAD_BYTES / 8; i++)
+		w->frame[i] = w->window[(offset + i) & (PYTHON_WINDOW_BYTES / 8 - 1)];
+	return 1;
+}
+
+UNWIND_INLINE int python_read_frame(struct script_walk *w, uint64_t at)
+{
+	int rc = 0;
+
+	if (w->python.chain <= SCRIPT_PYTHON_OBJECTS_CFRAME)
+		return UNWIND_READ(w->frame, SCRIPT_PYTHON_FRAME_BYTES, at);
+	if (!python_read_window(w, at))
+		rc = UNWIND_READ(w->frame, PYTHON_HEAD_BYTES, at);
+	w->last = at;
+	return rc;
+}
+
+/* The cookie of the code object @code. */
+UNWIND_INLINE int python_cookie(struct script_walk *w, uint64_t code, uint32_t *ret)
+{
+	struct python_code *known = &w->codes[(code >> 5 ^ code >> 9) & (PYTHON_CODES - 1)];
+
+	if (known->at != code) {
+		known->at = 0;
+		if (UNWIND_READ(w->code, sizeof(w->code), code + w->python.cookie_at))
+			return -1;
+		known->cookie = script_cookie(w->code, w->python.cookie_words);
+		known->at = code;
+	}
+	*ret = (uint32_t)known->cookie;
+	return 0;
+}
+
 /* One frame of the entry at hand. */
 UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_t words[2])
 {
 	const struct script_python *py = &w->python;
 	uint64_t at = w->cursor, code, previous;
-	uint32_t last, leaves;
+	uint32_t last, leaves, cookie;
 
 	if (!at) {
 		w->on = 0;
@@ -142,9 +216,7 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 	}
 	if (!python_is_address(at))
 		return SCRIPT_STEP_DESYNC;
-	if (py->chain <= SCRIPT_PYTHON_OBJECTS_CFRAME
-		    ? UNWIND_READ(w->frame, SCRIPT_PYTHON_FRAME_BYTES, at)
-		    : UNWIND_READ(w->frame, PYTHON_HEAD_BYTES, at))
+	if (python_read_frame(w, at))
 		return SCRIPT_STEP_UNREAD;
 	/* 3.10 takes its CFrame away first, then its frame, which does not execute any more. */
 	leaves = py->chain == SCRIPT_PYTHON_OBJECTS_CFRAME && w->entry >= w->high;
@@ -170,13 +242,12 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 	code = python_word(w, py->frame_code) & ~7ull; /* from 3.14 on the low bits are a tag */
 	if (!python_is_address(code) || previous == at)
 		return SCRIPT_STEP_DESYNC;
-	if (UNWIND_READ(w->code, sizeof(w->code), code + py->cookie_at))
+	if (python_cookie(w, code, &cookie))
 		return SCRIPT_STEP_UNREAD;
 	words[0] = (uint64_t)PROF_FRAME_SCRIPT << SCRIPT_WORD_KIND_SHIFT |
 		   (uint64_t)SCRIPT_CPYTHON << SCRIPT_RUNTIME_SHIFT | code;
 	words[1] = (uint64_t)PROF_FRAME_SCRIPT_AT << SCRIPT_WORD_KIND_SHIFT |
-		   python_position(w, code) << SCRIPT_POSITION_SHIFT |
-		   script_cookie(w->code, py->cookie_words);
+		   python_position(w, code) << SCRIPT_POSITION_SHIFT | cookie;
 	w->cursor = previous;
 	if (!last)
 		return SCRIPT_STEP_FRAME;

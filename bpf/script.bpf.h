@@ -74,11 +74,14 @@ static __always_inline int script_look_inline(struct scratch *s)
 		return 0;
 	if (ARCH_HAS_HOTSPOT && runtime->kind == SCRIPT_HOTSPOT) {
 		__builtin_memcpy(&s->hotspot.facts, &runtime->hotspot, sizeof(runtime->hotspot));
+		hotspot_forget(&s->hotspot);
 		s->script.is_hotspot = 1;
 		return 0;
 	}
 	if (runtime->kind == SCRIPT_V8) {
 		__builtin_memcpy(&s->v8.facts, &runtime->v8, sizeof(runtime->v8));
+		v8_forget(&s->v8);
+		s->script.bare_at = 0;
 		s->script.is_v8 = 1;
 		return 0;
 	}

@@ -106,6 +106,7 @@ enum script_hotspot_flag {
 };
 
 #define SCRIPT_HOTSPOT_HEAPS 3u
+#define SCRIPT_HOTSPOT_MADE_BYTES 64u /* read of a ConstMethod at once */
 #define SCRIPT_HOTSPOT_NAMES 3u
 
 /* Code that the virtual machine has generated, and where it says what lies where. */

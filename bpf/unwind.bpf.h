@@ -189,11 +189,16 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 		if (result == UNWIND_STEPPED || result == UNWIND_FINISHED)
 			return result;
 	}
-	if (!(s->map.mapping.flags & PROF_MAPPING_JIT) &&
-	    walk_rule(s, s->map.mapping.module, fo, &rule, &gap) == UNWIND_STEPPED) {
-		if (rule.cfa == UNWIND_CFA_SIGNAL)
-			walk_mark_exact(s);
-		return unwind_step(&s->at, &rule);
+	if (scripts && s->script.is_v8 && fo == s->script.bare_at &&
+	    s->table_module == s->map.mapping.module) {
+		gap = OUTCOME_no_row_for_pc; /* all interpreted functions return to one pc */
+	} else if (!(s->map.mapping.flags & PROF_MAPPING_JIT)) {
+		if (walk_rule(s, s->map.mapping.module, fo, &rule, &gap) == UNWIND_STEPPED) {
+			if (rule.cfa == UNWIND_CFA_SIGNAL)
+				walk_mark_exact(s);
+			return unwind_step(&s->at, &rule);
+		}
+		s->script.bare_at = fo;
 	}
 	if (scripts && s->script.is_v8 && gap != OUTCOME_no_rows &&
 	    s->map.mapping.flags & (PROF_MAPPING_JIT | PROF_MAPPING_RUNTIME))

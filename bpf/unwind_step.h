@@ -121,25 +121,41 @@ UNWIND_INLINE void unwind_to_caller(struct unwind_state *at, uint64_t cfa, uint6
 		at->sp_is_bound = 0;
 }
 
-/* The step of code that keeps frame pointers: caller's fp at fp, return address above it. */
-UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
+/* UNWIND_STEPPED: the frame pointer may be one. */
+UNWIND_INLINE int unwind_check_fp(const struct unwind_state *at)
 {
-	uint64_t pair[2]; /* fp, return address */
 	uint64_t fp = at->fp;
 
 	if (!fp)
 		return UNWIND_FINISHED;
 	if (fp < at->sp || fp - at->sp > UNWIND_GUESS_SPAN_BYTES || fp & 7 || fp >= ARCH_USER_END)
 		return UNWIND_NO_PROGRESS;
-	if (unwind_read(at, pair, 16, fp))
-		return UNWIND_FAULT;
+	return UNWIND_STEPPED;
+}
+
+/* The same step where the caller's fp and the return address, in @pair, were read. */
+UNWIND_INLINE int unwind_step_fp_pair(struct unwind_state *at, const uint64_t pair[2])
+{
 	if (!pair[1])
 		return UNWIND_FINISHED;
-	unwind_to_caller(at, fp + 16, pair[1], pair[0]);
+	unwind_to_caller(at, at->fp + 16, pair[1], pair[0]);
 	at->third_is = UNWIND_THIRD_UNKNOWN;
 	if (ARCH_LINK_REGISTER)
 		at->sp_is_bound = 1;
 	return UNWIND_STEPPED;
+}
+
+/* The step of code that keeps frame pointers: caller's fp at fp, return address above it. */
+UNWIND_INLINE int unwind_step_fp(struct unwind_state *at)
+{
+	uint64_t pair[2]; /* fp, return address */
+	int rc = unwind_check_fp(at);
+
+	if (rc)
+		return rc;
+	if (unwind_read(at, pair, 16, at->fp))
+		return UNWIND_FAULT;
+	return unwind_step_fp_pair(at, pair);
 }
 
 /* The step from a return address whose @code is known to do nothing more than return.

@@ -14,23 +14,40 @@
 #include "bpf/script.h"
 #include "bpf/unwind_step.h"
 
-/* The words of a frame from V8_FRAME_AT bytes below its frame pointer on. */
+/* The words of a frame from V8_FRAME_AT bytes below its frame pointer on, the last two being the
+ * caller's frame pointer and the return address. */
 #define V8_FRAME_AT    40u
-#define V8_FRAME_WORDS 5u
+#define V8_FRAME_WORDS 7u
 #define V8_SLOT_OFFSET	 0u
 #define V8_SLOT_BYTECODE 1u
 #define V8_SLOT_FUNCTION 3u
 #define V8_SLOT_CONTEXT	 4u
+#define V8_SLOT_CALLER	 5u
 #define V8_FRAME_TYPE_SHIFT 1 /* of the type, where there is no context */
 #define V8_SHARED_DATA	 1u /* bytecode, code or, of a builtin, a number */
 #define V8_SHARED_WORDS	 8u /* of a SharedFunctionInfo: its map, name and script are among them */
 
-/* Scratch memory of one frame, and the facts of the process. */
+/* Scratch memory of one frame, the facts of the process, and what the walk remembers of the frames
+ * before: the thread stands meanwhile, so the same words mean the same. Words are 0 when a walk
+ * begins: nothing is remembered. */
 struct v8_walk {
 	struct script_v8 facts;
 	uint64_t frame[V8_FRAME_WORDS];
 	uint64_t shared[V8_SHARED_WORDS];
+	uint64_t bytecode_map, shared_map; /* Maps of BytecodeArray and SharedFunctionInfo */
+	uint64_t bytecode;		   /* the last BytecodeArray */
+	uint64_t function, function_shared; /* the last JSFunction, its SharedFunctionInfo */
+	uint64_t shared_data;		    /* of that: V8_SHARED_DATA */
+	uint32_t cookie;		    /* of that */
+	uint32_t frame_is_read;
 };
+
+UNWIND_INLINE void v8_forget(struct v8_walk *w)
+{
+	w->bytecode_map = w->shared_map = 0;
+	w->bytecode = 0;
+	w->function = 0;
+}
 
 UNWIND_INLINE int v8_is_object(uint64_t word)
 {
@@ -63,6 +80,52 @@ static __attribute__((noinline, unused)) uint32_t v8_type(const struct v8_walk *
 	if (!v8_is_object(object) || UNWIND_READ(&map, sizeof(map), object - 1))
 		return V8_NO_TYPE;
 	return v8_map_type(w, map);
+}
+
+/* Is @map, which leads to the type @type? *@known is the one that did last. */
+UNWIND_INLINE bool v8_is_map_of(const struct v8_walk *w, uint64_t map, uint32_t type,
+				uint64_t *known)
+{
+	if (map == *known && map)
+		return true;
+	if (v8_map_type(w, map) != type)
+		return false;
+	*known = map;
+	return true;
+}
+
+UNWIND_INLINE bool v8_is_bytecode(struct v8_walk *w, uint64_t object)
+{
+	uint64_t map;
+
+	if (object == w->bytecode && object)
+		return true;
+	if (!v8_is_object(object) || UNWIND_READ(&map, sizeof(map), object - 1) ||
+	    !v8_is_map_of(w, map, w->facts.type_bytecode, &w->bytecode_map))
+		return false;
+	w->bytecode = object;
+	return true;
+}
+
+/* Learns what the JSFunction @function is, unless it is that of the frame before. False: it is
+ * none. */
+UNWIND_INLINE bool v8_look(struct v8_walk *w, uint64_t function)
+{
+	uint64_t shared;
+
+	if (function == w->function)
+		return true;
+	w->function = 0;
+	if (UNWIND_READ(&shared, sizeof(shared), function - 1 + w->facts.function_shared) ||
+	    !v8_is_object(shared) || UNWIND_READ(w->shared, sizeof(w->shared), shared - 1) ||
+	    !v8_is_map_of(w, w->shared[0], w->facts.type_shared, &w->shared_map))
+		return false;
+	w->function_shared = shared;
+	w->shared_data = w->shared[V8_SHARED_DATA];
+	w->cookie = script_v8_cookie(v8_shared_word(w, w->facts.shared_name),
+				     v8_shared_word(w, w->facts.shared_script));
+	w->function = function;
+	return true;
 }
 
 UNWIND_INLINE uint64_t v8_word(uint32_t kind, uint64_t rest)
@@ -148,27 +211,24 @@ UNWIND_INLINE uint64_t v8_word_function(const uint64_t words[2])
 UNWIND_INLINE int v8_function(struct v8_walk *w, const struct unwind_state *at, bool in_file,
 			   uint64_t words[2])
 {
-	uint64_t shared = 0, function;
+	uint64_t shared, function = w->frame[V8_SLOT_FUNCTION];
 	bool interpreted;
 	uint32_t cookie;
 
-	function = w->frame[V8_SLOT_FUNCTION];
 	if (!v8_is_object(w->frame[V8_SLOT_CONTEXT]) || !v8_is_object(function))
 		return 0;
 	interpreted = in_file && !(w->frame[V8_SLOT_OFFSET] & 0xffffffff) &&
-		      v8_type(w, w->frame[V8_SLOT_BYTECODE]) == w->facts.type_bytecode;
+		      v8_is_bytecode(w, w->frame[V8_SLOT_BYTECODE]);
 	if (in_file && !interpreted && at->is_return)
 		return 0; /* a builtin's own frame: its symbol names it */
-	if (UNWIND_READ(&shared, sizeof(shared), function - 1 + w->facts.function_shared) ||
-	    !v8_is_object(shared) || UNWIND_READ(w->shared, sizeof(w->shared), shared - 1) ||
-	    v8_map_type(w, w->shared[0]) != w->facts.type_shared)
+	if (!v8_look(w, function))
 		return 0;
 	/* A builtin that has no frame yet runs in that of its caller. A builtin's own function has a
 	 * number for code. */
-	if (in_file && !interpreted && !(w->shared[V8_SHARED_DATA] & 1))
+	if (in_file && !interpreted && !(w->shared_data & 1))
 		return 0;
-	cookie = script_v8_cookie(v8_shared_word(w, w->facts.shared_name),
-				  v8_shared_word(w, w->facts.shared_script));
+	shared = w->function_shared;
+	cookie = w->cookie;
 	if (interpreted)
 		v8_interpreted(w, shared - 1, cookie, at->is_return, words);
 	else if (in_file)
@@ -185,8 +245,9 @@ UNWIND_INLINE int v8_function(struct v8_walk *w, const struct unwind_state *at, 
 UNWIND_INLINE int v8_frame(struct v8_walk *w, const struct unwind_state *at, bool in_file,
 			   uint64_t words[2])
 {
-	if (at->fp & 7 || at->fp < 4096 || at->fp >= ARCH_USER_END ||
-	    UNWIND_READ(w->frame, sizeof(w->frame), at->fp - V8_FRAME_AT))
+	w->frame_is_read = !(at->fp & 7) && at->fp >= 4096 && at->fp < ARCH_USER_END &&
+			   !UNWIND_READ(w->frame, sizeof(w->frame), at->fp - V8_FRAME_AT);
+	if (!w->frame_is_read)
 		return 0;
 	return v8_function(w, at, in_file, words) || (!in_file && v8_other(w, at, words));
 }
@@ -197,6 +258,7 @@ UNWIND_INLINE int v8_step(struct v8_walk *w, struct unwind_state *at, bool in_fi
 {
 	uint8_t code[16];
 	uint32_t pushed;
+	int rc;
 
 	*ret = false;
 	if (!at->is_return) {
@@ -206,7 +268,10 @@ UNWIND_INLINE int v8_step(struct v8_walk *w, struct unwind_state *at, bool in_fi
 			return unwind_step_frameless(at, pushed);
 	}
 	*ret = v8_frame(w, at, in_file, words);
-	return unwind_step_fp(at);
+	if (!w->frame_is_read)
+		return unwind_step_fp(at);
+	rc = unwind_check_fp(at);
+	return rc ? rc : unwind_step_fp_pair(at, &w->frame[V8_SLOT_CALLER]);
 }
 
 #endif

@@ -314,7 +314,10 @@ static bool is_complete(const struct script_hotspot *h, const struct places *p)
 			return false;
 	if (h->symbol_refcount > 6 || h->symbol_refcount & 1)
 		return false;
-	/* BPF takes the three numbers of a method with one read. */
+	/* BPF takes the pool and the three numbers of a method with one read. */
+	if (h->const_pool > SCRIPT_HOTSPOT_MADE_BYTES - 8 ||
+	    h->const_code_size > SCRIPT_HOTSPOT_MADE_BYTES - 8)
+		return false;
 	return p->call_return && p->interpreter && h->const_name == h->const_code_size + 2 &&
 	       h->const_signature == h->const_name + 2;
 }

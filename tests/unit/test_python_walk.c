@@ -20,10 +20,12 @@
 #define THREAD	    (HEAP_AT + 0x100) /* PyThreadState */
 #define POINTER	    (HEAP_AT + 0x40)  /* of the thread: where its fs base points to */
 #define CODE(n)	    (HEAP_AT + 0x1000 + (n)*0x200)
-#define FRAME(n)    (HEAP_AT + 0x4000 + (n)*0x100)
+#define FRAME(n)    (HEAP_AT + 0xe000 - (n)*0x78) /* callers lie below, as in a real thread */
 #define POSITION(n) (10 + (n)) /* at which frame n is */
 
 static uint8_t heap[REGION], stack[REGION];
+static uint64_t hole; /* address of a page that cannot be read, 0 = none */
+static unsigned reads;
 
 static uint8_t *place(uint64_t address, size_t bytes)
 {
@@ -38,7 +40,8 @@ static int read_target(void *dst, size_t bytes, uint64_t address)
 {
 	const uint8_t *from = place(address, bytes);
 
-	if (!from)
+	reads++;
+	if (!from || (hole && address < hole + 4096 && address + bytes > hole))
 		return -14;
 	memcpy(dst, from, bytes);
 	return 0;
@@ -79,6 +82,7 @@ static void use_version(unsigned minor)
 {
 	memset(heap, 0, sizeof(heap));
 	memset(stack, 0, sizeof(stack));
+	hole = 0;
 	walk = (struct script_walk){ 0 };
 	if (minor < 13) {
 		assert_int_equal(cpython_layout_of_version(minor, &walk.python), 0);
@@ -298,6 +302,60 @@ static void hostile_chains_end(void **state)
 	}
 }
 
+/* The frames of an entry come with few reads, and no byte is read of a page that none lies in. */
+static void callers_that_lie_below_are_read_together(void **state)
+{
+	(void)state;
+	for (size_t i = 3; i < ARRAY_SIZE(versions); i++) {
+		unsigned at = 0;
+
+		use_version(versions[i]);
+		put_chain(30, 3);
+		hole = HEAP_AT + 0xc000;
+		assert_true(FRAME(32) >= hole + 4096);
+		assert_true(script_python_begin(&walk, POINTER));
+		reads = 0;
+		(void)take_entry(1, &at);
+		assert_int_equal(at, 30);
+		assert_true(reads <= 30 + 8); /* of each a code object */
+		(void)take_entry(3, &at);
+		assert_int_equal(at, 33);
+	}
+}
+
+/* A function that calls itself is read once; another one between its frames stays another one. */
+static void a_function_that_calls_itself_is_read_once(void **state)
+{
+	(void)state;
+	for (size_t i = 3; i < ARRAY_SIZE(versions); i++) {
+		uint64_t words[2], first[2] = { 0, 0 };
+		unsigned count = 0, other = 0;
+
+		use_version(versions[i]);
+		put_chain(30, 3);
+		for (unsigned n = 0; n < 30; n++)
+			if (n != 7)
+				put_word(FRAME(n) + walk.python.frame_code, CODE(0));
+		assert_true(script_python_begin(&walk, POINTER));
+		script_python_enter(&walk, low_of(1), low_of(1) + 0x100);
+		reads = 0;
+		while (walk.on) {
+			if (script_python_step(&walk, words) != SCRIPT_STEP_FRAME)
+				continue;
+			if (!count)
+				memcpy(first, words, sizeof(first));
+			other += words[0] != first[0];
+			assert_int_equal(script_word_cookie(words[1]) == script_word_cookie(first[1]),
+					 words[0] == first[0]);
+			assert_int_equal(script_word_pointer(words[0]), CODE(count == 7 ? 7 : 0));
+			count++;
+		}
+		assert_int_equal(count, 30);
+		assert_int_equal(other, 1);
+		assert_true(reads <= 12);
+	}
+}
+
 static void a_position_outside_is_none(void **state)
 {
 	uint64_t words[2];
@@ -321,6 +379,8 @@ int main(void)
 		cmocka_unit_test(frames_of_an_entry_that_was_not_seen_stay),
 		cmocka_unit_test(a_thread_without_state_has_none),
 		cmocka_unit_test(hostile_chains_end),
+		cmocka_unit_test(callers_that_lie_below_are_read_together),
+		cmocka_unit_test(a_function_that_calls_itself_is_read_once),
 		cmocka_unit_test(a_position_outside_is_none),
 	};
 
