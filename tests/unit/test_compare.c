@@ -374,6 +374,30 @@ static void test_load_units_and_contention(void **state)
 	assert_false(contended.overall_significant);
 }
 
+#define HZ_OF_A_QUIET_ONE 8
+
+/* Few samples cannot say that the composition is the same: a release that costs twice as much for
+ * one slower function looks like more load then. */
+static void test_load_in_few_samples(void **state)
+{
+	struct recipe once = RECIPE(steady, 1), twice = RECIPE(steady, 2);
+	cleanup(profile) struct profile *base = NULL, *more = NULL;
+	cleanup_compare struct compare c = { 0 };
+	struct compare_side a = { .runqueue_share = -1 }, b = { .runqueue_share = -1 };
+
+	once.hz = HZ_OF_A_QUIET_ONE;
+	twice.hz = 3 * HZ_OF_A_QUIET_ONE;
+	a.profile = base = recipe_make(&once);
+	b.profile = more = recipe_make(&twice);
+	compare_sides(&c, &a, &b);
+	assert_true(c.overall_significant && c.min_detectable_points > 5);
+	assert_true(c.insufficient_data);
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.cause, COMPARE_CAUSE_LOAD);
+	assert_non_null(strstr(c.summary, "too few samples to tell more work from slower code"));
+	assert_null(strstr(c.summary, "same composition"));
+}
+
 /* Load cannot move the cost per unit: without a changed function it is the code or the host. */
 static void test_cost_per_unit(void **state)
 {
@@ -660,6 +684,7 @@ static void test_durations(void **state)
 /* All of them wait in libc: who called it is judged. What libc does on a CPU stays its own. */
 static void test_whose_wait_it_is(void **state)
 {
+#define FEW_HZ 15 /* samples a second */
 #define LOCKS(name) "main;" name ";pthread_mutex_lock;futex@kernel;schedule@kernel"
 	static const struct part waits_of[2][2] = {
 		{ { LOCKS("drain"), 80, NULL, "futex" }, { LOCKS("fill"), 20, NULL, "futex" } },
@@ -826,6 +851,7 @@ int main(void)
 		cmocka_unit_test(test_compiler_suffixes_are_one_function),
 		cmocka_unit_test(test_environment_does_not_decide),
 		cmocka_unit_test(test_load_units_and_contention),
+		cmocka_unit_test(test_load_in_few_samples),
 		cmocka_unit_test(test_cost_per_unit), cmocka_unit_test(test_units_of_other_types),
 		cmocka_unit_test(test_mix_of_processes),
 		cmocka_unit_test(test_no_steady_majority), cmocka_unit_test(test_not_enough_data),

@@ -230,6 +230,8 @@ int compare_overall(struct comparison *c)
 
 /* ---- verdict --------------------------------------------------------------------------------- */
 
+#define LOAD_POINTS_MOST 5.0 /* detectable of a function of 5 %, for "the same composition" */
+
 struct balance {
 	double worse, better; /* sums of |d| of changed functions of the program */
 	double doubtful;      /* of significant ones that were not judged because of their names */
@@ -336,6 +338,8 @@ void compare_verdict(struct comparison *c)
 	} else if (b.better > BALANCE * b.worse) {
 		set_verdict(c, COMPARE_IMPROVED, COMPARE_CAUSE_FUNCTIONS);
 	} else if (c->out->overall_significant) {
+		/* Shares that could not have shown a change do not tell load from slower code. */
 		c->out->cause = COMPARE_CAUSE_LOAD;
+		c->out->insufficient_data = !units && c->out->min_detectable_points > LOAD_POINTS_MOST;
 	}
 }

@@ -132,7 +132,16 @@ static void say_insufficient(struct comparison *c)
 {
 	double least = fmin(c->noise.samples[0], c->noise.samples[1]);
 
-	if (c->out->doubtful_count)
+	if (c->out->cause == COMPARE_CAUSE_LOAD)
+		say(c->out,
+		    "%.1f× the %s per second, but too few samples to tell %s work from %s code: a function "
+		    "of 5 %% would have had to change by about %.1f points to be seen. Record longer or at "
+		    "a higher rate, or give a request count.",
+		    c->out->overall_delta_pct / 100 + 1, what(c->m[0]->type),
+		    c->out->overall_delta_pct > 0 ? "more" : "less",
+		    c->out->overall_delta_pct > 0 ? "slower" : "faster",
+		    c->out->min_detectable_points);
+	else if (c->out->doubtful_count)
 		say(c->out, "Not enough is known for a verdict: record both sides with the same "
 			    "symbols.");
 	else if (compare_is_judged(c, PROFILE_JUDGED_SHARES) && least < SHARE_SAMPLES_LEAST)
