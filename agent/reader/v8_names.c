@@ -23,6 +23,8 @@
 #define SLOTS_MAX	       8u /* of a ScopeInfo, behind its variables */
 #define INTERPRETER_BYTECODE   8u /* in InterpreterData: its BytecodeArray */
 #define CODE_BYTECODE_FIRST    8u /* in baseline Code: the same, or in the word that follows */
+#define WAITS_MAX	       8u /* of a request, as long as WAIT_NS */
+#define WAIT_NS		       NS_PER_MS
 #define SCRIPT_LINE_OFFSET     8u /* behind a Script's name: lines before its source */
 
 VEC_DEFINE(u32, uint32_t);
@@ -47,11 +49,22 @@ struct function {
 
 struct names_reader {
 	struct v8_heap heap;
+	unsigned waits; /* for objects that were being moved */
 	struct line_ends lines[SCRIPTS_KEPT];
 	uint32_t next_lines; /* index of those that are given up next */
 	uint16_t units[CHUNK_UNITS];
 	uint8_t table[TABLE_BYTES_MAX];
 };
+
+/* The garbage collector may be moving what cannot be read: waits for it. False: that was done often
+ * enough. */
+static bool wait_for_move(struct names_reader *r)
+{
+	if (r->waits++ >= WAITS_MAX)
+		return false;
+	clock_sleep_ns(WAIT_NS);
+	return true;
+}
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
@@ -125,22 +138,29 @@ static const struct line_ends *load_lines(struct names_reader *r, uint64_t sourc
 	return lines;
 }
 
+static const struct line_ends *load_script(struct names_reader *r, uint64_t script)
+{
+	uint64_t source;
+
+	return v8_read(&r->heap, script, r->heap.v8->script_source, &source, sizeof(source)) < 0 ?
+		       NULL :
+		       load_lines(r, source);
+}
+
 /* The line of character @position of a script, from 1 on; 0 = it is not known. */
 static uint32_t line_of(struct names_reader *r, uint64_t script, uint32_t position)
 {
-	const struct script_v8 *v8 = r->heap.v8;
-	const struct line_ends *lines;
-	uint64_t source, word;
+	const struct line_ends *lines = load_script(r, script);
+	uint64_t word;
 	uint32_t before;
 	size_t low = 0, high;
 
-	if (v8_read(&r->heap, script, v8->script_source, &source, sizeof(source)) < 0 ||
-	    v8_read(&r->heap, script, v8->script_name + SCRIPT_LINE_OFFSET, &word, sizeof(word)) <
-		    0 ||
+	while (!lines && wait_for_move(r))
+		lines = load_script(r, script);
+	if (!lines || position > lines->length ||
+	    v8_read(&r->heap, script, r->heap.v8->script_name + SCRIPT_LINE_OFFSET, &word,
+		    sizeof(word)) < 0 ||
 	    !v8_small(word, &before))
-		return 0;
-	lines = load_lines(r, source);
-	if (!lines || position > lines->length)
 		return 0;
 	high = lines->ends.count;
 	while (low < high) {
@@ -377,7 +397,10 @@ static bool add_inlined(struct names_reader *r, const struct v8_code *code,
 	if (count < 0)
 		count = v8_code_calls(&r->heap, code, outer->shared, outer->pc, outer->is_return,
 				      calls);
-	names->is_approximate = !outer->is_return;
+	names->is_approximate = !outer->is_return || count < 0;
+	/* A call that cannot leave the code, as for memory, is not recorded. */
+	if (count < 0 && outer->is_return)
+		count = v8_code_calls(&r->heap, code, outer->shared, outer->pc, false, calls);
 	return add_calls(r, calls, count, names);
 }
 
@@ -427,8 +450,9 @@ static void add_place(struct names_reader *r, const struct control_script_place 
 	if (add_other(place, names))
 		return;
 	take_place(place, &f);
-	if (!is_same(r, &f))
-		return;
+	while (!is_same(r, &f))
+		if (!wait_for_move(r))
+			return;
 	if (f.cookie_mask == UINT32_MAX)
 		names->tier = FEED_TIER_INTERPRETED;
 	if (!f.pc || !add_compiled(r, &f, names)) {
