@@ -454,7 +454,7 @@ static void look_for(struct sessions *s, const struct continuous_source *source,
 static void look(struct sessions *s, uint64_t now_ns)
 {
 	uint64_t from_ns = continuous_looked_from(s->continuous->looked_ns, now_ns,
-						  s->options.flush_interval_ns);
+						  continuous_flush_interval(s));
 
 	if (from_ns < s->continuous->since_ns)
 		from_ns = s->continuous->since_ns;
@@ -780,7 +780,7 @@ static void flush_day(struct sessions *s, struct day_recorder *day, struct recor
 		 * file's. */
 		if (log_allowed(&limit))
 			log_error("continuous data of the last %llu s is lost: %s",
-				  (unsigned long long)(s->options.flush_interval_ns / NS_PER_S),
+				  (unsigned long long)(continuous_flush_interval(s) / NS_PER_S),
 				  err.text[0] ? err.text : strerror(-rc));
 		s->continuous->retry_at_ns = clock_monotonic_ns() + s->options.flush_interval_ns;
 		remove_day(s, day);

@@ -196,7 +196,8 @@ struct sessions {
 	uint64_t host_samples[PROF_SAMPLE_MAX]; /* by enum prof_sample_type */
 	uint64_t host_lost;
 	uint64_t outcomes[PROFILE_OUTCOMES_MAX];
-	uint64_t flush_at_ns, save_again_ns; /* monotonic */
+	/* Monotonic; continuous_at_ns: when the next flush takes continuous data along. */
+	uint64_t flush_at_ns, continuous_at_ns, save_again_ns;
 	uint64_t sampling_off_ns; /* realtime: the switch is off since then; 0 = on */
 	int store_error; /* errno of the last write, negative; 0 = no error */
 	char store_reason[200];

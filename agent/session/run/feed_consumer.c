@@ -557,19 +557,17 @@ static void release(struct sessions *s)
 		ring_release(s->feed.ring, position);
 }
 
-static bool is_flush_due(struct sessions *s, uint64_t now_ns)
+/* A ring that fills faster than the interval: durable sooner, so that it can be released. */
+static bool is_ring_filling(const struct sessions *s)
 {
-	uint64_t used;
+	return s->feed.ring && ring_head(s->feed.ring) - ring_tail(s->feed.ring) >
+				       ring_capacity(s->feed.ring) / 2;
+}
 
-	if (now_ns >= s->flush_at_ns)
-		return true;
-	if (!s->feed.ring)
-		return false;
-	/* A ring that fills faster than the interval: durable sooner, so that it can be released.
-	 */
-	used = ring_head(s->feed.ring) - ring_tail(s->feed.ring);
-	return used > ring_capacity(s->feed.ring) / 2 &&
-	       now_ns + s->options.flush_interval_ns > s->flush_at_ns + NS_PER_S;
+static bool is_flush_due(const struct sessions *s, uint64_t now_ns)
+{
+	return now_ns >= s->flush_at_ns ||
+	       (is_ring_filling(s) && now_ns + s->options.flush_interval_ns > s->flush_at_ns + NS_PER_S);
 }
 
 /* Sessions first: a new minute of continuous profiling does not depend on them. */
@@ -577,7 +575,10 @@ static void flush(struct sessions *s, uint64_t now_ns)
 {
 	s->flush_at_ns = now_ns + s->options.flush_interval_ns;
 	session_life_flush(s);
-	continuous_flush(s);
+	if (now_ns >= s->continuous_at_ns || is_ring_filling(s)) {
+		s->continuous_at_ns = now_ns + continuous_flush_interval(s);
+		continuous_flush(s);
+	}
 	/* Building and rendering a profile of the host takes tens of MB for a moment, in pieces:
 	 * the C library keeps free memory until malloc_trim() gives it back. */
 	if (atomic_exchange(&s->has_built, false))
