@@ -12,6 +12,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/hash.h"
+#include "agent/session/records/list_cursor.h"
 #include "agent/session/records/session_record.h"
 #include "agent/session/sessions_run.h"
 #include "agent/store/store.h"
@@ -21,6 +22,7 @@
 #define DAYS	   365u
 #define BYTES	   4000u
 #define WAIT_MS	   60000u
+#define MANY_SERVICES 400u
 
 static const uint32_t retentions[] = { 7, 30, 400 };
 
@@ -298,6 +300,87 @@ static void test_pages_of_many_days(void **state)
 	sessions_destroy(s);
 }
 
+/* An hour of @services with six minutes each, rolled up. */
+static void add_hour(struct fixture *f, const struct store_day *day, unsigned hour,
+		     unsigned services)
+{
+	static const struct store_minute minutes[] = {
+		{ .minute = 0, .samples = 1, .value = 1, .profiled_ms = 60000 },
+		{ .minute = 10, .samples = 1, .value = 1, .profiled_ms = 60000 },
+		{ .minute = 20, .samples = 1, .value = 1, .profiled_ms = 60000 },
+		{ .minute = 30, .samples = 1, .value = 1, .profiled_ms = 60000 },
+		{ .minute = 40, .samples = 1, .value = 1, .profiled_ms = 60000 },
+		{ .minute = 50, .samples = 1, .value = 1, .profiled_ms = 60000 },
+	};
+	const uint64_t from_ns = day->day * NS_PER_DAY + hour * 3600 * NS_PER_S;
+	struct store_window windows[MANY_SERVICES];
+	char names[MANY_SERVICES][16];
+	struct err err = { 0 };
+
+	for (unsigned i = 0; i < services; i++) {
+		(void)snprintf(names[i], sizeof(names[i]), "web-%u", i);
+		windows[i] = (struct store_window){ .service = names[i], .type = "cpu",
+						    .owners = ",default:19,", .from_ns = from_ns,
+						    .whole = true, .samples = 6, .value = 6, .data = "x",
+						    .len = 1, .minutes = minutes,
+						    .minute_count = ARRAY_SIZE(minutes) };
+	}
+	if (store_history_roll(f->on.store, day, from_ns, 0, NULL, NULL, windows, services, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+/* Spans of one day by the thousands: a page anywhere in it has the next spans, the total is that of
+ * all, and pages go on. */
+static void test_pages_of_one_day(void **state)
+{
+	enum { SPANS = MANY_SERVICES * 144, LIMIT = 90 };
+	struct fixture *f = *state;
+	const struct store_day day = { .day = f->today - 1, .retention_days = 400 },
+			       other = { .day = f->today - 1, .retention_days = 30 };
+	uint64_t begin_ns = day.day * NS_PER_DAY;
+	struct sessions *s;
+
+	for (unsigned hour = 0; hour < 24; hour++) {
+		add_hour(f, &day, hour, MANY_SERVICES);
+		add_hour(f, &other, hour, 7);
+	}
+	s = run(f, 0);
+	for (unsigned stretch = 0; stretch <= 144; stretch += 36) {
+		uint64_t before_ns = begin_ns + stretch * 600 * NS_PER_S, next_ns;
+		struct session_query query = { .tenant = "default", .type = -1, .status = -1, .limit = LIMIT };
+		char cursor[64], last[SESSION_ID_SIZE];
+
+		list_cursor_write(cursor, sizeof(cursor), before_ns, "sess-00000000000000000000000000");
+		query.cursor = cursor;
+		next_ns = before_ns - 600 * NS_PER_S;
+		strcpy(last, "sess-~");
+		for (unsigned seen = 0; seen < 5 * LIMIT;) {
+			struct session_list list;
+			struct err err = { 0 };
+
+			if (sessions_list(s, &query, &list, &err) < 0)
+				fail_msg("%s", err.text);
+			assert_int_equal(list.total, SPANS);
+			assert_int_equal(list.count, stretch ? LIMIT : 0);
+			for (uint32_t i = 0; i < list.count; i++, seen++) {
+				if (seen == MANY_SERVICES) {
+					next_ns -= 600 * NS_PER_S;
+					strcpy(last, "sess-~");
+				}
+				assert_int_equal(list.items[i].created_at_ns, next_ns);
+				assert_true(strcmp(list.items[i].id, last) < 0);
+				strcpy(last, list.items[i].id);
+			}
+			assert_int_equal(list.next_cursor[0] != '\0', stretch > 0);
+			strcpy(cursor, list.next_cursor);
+			session_list_deinit(&list);
+			if (!stretch)
+				break;
+		}
+	}
+	sessions_destroy(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -305,6 +388,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_byte_cap_takes_the_oldest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_byte_cap_passes_over_what_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_pages_of_many_days, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pages_of_one_day, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("history_year", tests, NULL, NULL);

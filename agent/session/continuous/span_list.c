@@ -15,6 +15,7 @@
 #include "agent/session/records/hosts.h"
 
 #define SPANS_MAX 1000000u /* of one answer */
+#define PAGE_MANY 50000u   /* so many are looked through at once for those of a page */
 
 void spans_note_damaged_day(const struct store_day *day, const struct err *err)
 {
@@ -128,8 +129,9 @@ struct collect {
 	struct days_vec days;
 	const char *host;   /* of the day under way */
 	bool count_only;    /* those of this day are not of the page */
-	size_t files, most; /* of this day; of one host and any day of the list: so often may a span
-			       come */
+	size_t files, most; /* of one host and this day; of one host and any day of the list: so often may
+			       a span come */
+	uint64_t oldest_ns; /* begin of the oldest spans that may be of the page */
 	struct u64map dead; /* hashes of deleted ids */
 	uint64_t now_ns;
 	struct err *err;
@@ -215,6 +217,10 @@ static int count(struct collect *collect, const struct span *span)
 {
 	uint64_t key = hash_combine(span->from_ns, span->series);
 
+	if (collect->files == 1) {
+		collect->list->total++;
+		return 0;
+	}
 	if (u64map_get(&collect->counted, key, &(uint64_t){ 0 }))
 		return 0;
 	collect->list->total++;
@@ -233,6 +239,18 @@ static bool is_wanted(struct collect *collect, const struct span *span)
 		return true;
 	span_id(collect->list, span, id);
 	return !u64map_get(&collect->dead, hash_bytes(id, strlen(id), 0), &(uint64_t){ 0 });
+}
+
+/* Before or behind the page, as far as its spans are known. */
+static bool is_off_page(struct collect *collect, const struct span *span)
+{
+	const struct span_query *query = collect->query;
+
+	if (!query->limit)
+		return false;
+	collect->list->more |= span->from_ns < collect->oldest_ns;
+	return span->from_ns < collect->oldest_ns ||
+	       (query->before_ns && span->from_ns > query->before_ns);
 }
 
 static int collect_span(void *ctx, const struct store_span *from)
@@ -261,7 +279,7 @@ static int collect_span(void *ctx, const struct store_span *from)
 		return 0; /* a type of another version */
 	if (rc < 0 || !is_wanted(collect, &span))
 		return rc;
-	if (collect->count_only)
+	if (collect->count_only || is_off_page(collect, &span))
 		return count(collect, &span);
 	return collect->totals ? add_to_totals(collect, &span) : add_to_list(collect->list, &span);
 }
@@ -293,18 +311,23 @@ static int note_day(void *ctx, const struct store_day *day, uint64_t bytes)
 }
 
 /* The most files that one host has of the day. */
-static size_t most_of_one(const struct collect *collect, const struct store_day *days, size_t count)
+static int most_of_one(const struct collect *collect, const struct store_day *days, size_t count,
+		       size_t *ret)
 {
-	size_t most = 0;
+	struct u64map files = { 0 };
+	int rc = 0;
 
-	for (size_t i = 0; i < count; i++) {
-		size_t same = 0;
+	*ret = 0;
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		const char *host = hosts_of_day(&collect->s->host, &days[i]);
+		uint64_t hash = hash_bytes(host, strlen(host), 0), same = 0;
 
-		for (size_t j = 0; j < count; j++)
-			same += hosts_has_day(&collect->s->host, &days[j], hosts_of_day(&collect->s->host, &days[i]));
-		most = same > most ? same : most;
+		(void)u64map_get(&files, hash, &same);
+		rc = u64map_put(&files, hash, ++same);
+		*ret = same > *ret ? same : *ret;
 	}
-	return most;
+	u64map_deinit(&files);
+	return rc;
 }
 
 /* Are there as many as the page needs? */
@@ -317,6 +340,46 @@ static bool is_full(const struct collect *collect)
 	for (size_t i = list->count; need && i-- > 0 && behind < need;)
 		behind += !query->before_ns || list->data[i].from_ns < query->before_ns;
 	return need && behind == need;
+}
+
+static int by_time_newest_first(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x > *y ? -1 : *x < *y;
+}
+
+/* Leaves those of many spans in the list that may be of the page, and counts the others. */
+static int leave_page(struct collect *collect)
+{
+	const struct span_query *query = collect->query;
+	size_t need = query->limit * collect->most, behind = 0, kept = 0;
+	struct span_list *list = collect->list;
+	cleanup_free uint64_t *times = NULL;
+	int rc = 0;
+
+	if (!query->limit || list->count < PAGE_MANY)
+		return 0;
+	times = calloc(list->count, sizeof(*times));
+	if (!times)
+		return -ENOMEM;
+	for (size_t i = 0; i < list->count; i++)
+		if (!query->before_ns || list->data[i].from_ns < query->before_ns)
+			times[behind++] = list->data[i].from_ns;
+	if (behind <= need)
+		return 0;
+	qsort(times, behind, sizeof(*times), by_time_newest_first);
+	collect->oldest_ns = times[need - 1];
+	for (size_t i = 0; rc == 0 && i < list->count; i++) {
+		const struct span span = list->data[i];
+
+		if (is_off_page(collect, &span))
+			rc = count(collect, &span);
+		else
+			list->data[kept++] = span;
+	}
+	list->count = kept;
+	return rc;
 }
 
 /* From the newest on. What is not of the page is counted. */
@@ -332,17 +395,16 @@ static int collect_days(struct collect *collect)
 
 		for (begin = end - 1; begin && days[begin - 1].day == days[begin].day;)
 			begin--;
-		collect->files = end - begin;
+		rc = most_of_one(collect, &days[begin], end - begin, &collect->files);
 		collect->count_only = full || (query->before_ns && query->limit &&
 					       days[begin].day * CONTINUOUS_DAY_NS > query->before_ns);
-		if (!collect->count_only) {
-			size_t most = most_of_one(collect, &days[begin], collect->files);
-
-			collect->most = most > collect->most ? most : collect->most;
-		}
+		if (!collect->count_only && collect->files > collect->most)
+			collect->most = collect->files;
 		u64map_clear(&collect->counted);
-		for (size_t i = begin; i < end && rc == 0; i++)
+		for (size_t i = begin; i < end && rc == 0; i++) {
 			rc = collect_day(collect, &days[i]);
+			rc = rc < 0 ? rc : leave_page(collect);
+		}
 		collect->list->more |= full && collect->list->total > total;
 		full = full || is_full(collect);
 	}
