@@ -85,6 +85,24 @@ static void rewrite(struct clickhouse *ch, struct buf *sql)
 		log_warn("old rows stay where they are: %s", why.text);
 }
 
+typedef int read_fn(struct bytes *in, struct condition *ret);
+
+/* Whether the rows that are gone, of all hosts together, are a good part of @day. */
+static bool is_worth_it(const struct buf *answer, uint64_t day, read_fn *read)
+{
+	struct bytes in = bytes_of(answer->data, answer->len);
+	struct condition one = { 0 };
+	uint64_t gone = 0, all = 0;
+
+	while (read(&in, &one) > 0) {
+		if (one.day != day)
+			continue;
+		gone += one.gone;
+		all = one.all;
+	}
+	return gone && gone * SHARE >= all;
+}
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 
 static int read_gone(struct bytes *in, struct condition *ret)
@@ -95,46 +113,57 @@ static int read_gone(struct bytes *in, struct condition *ret)
 		return rc;
 	ret->host = row_text(in);
 	ret->id = row_text(in);
+	ret->day = bytes_u64(in);
 	ret->op = bytes_u64(in);
 	ret->gone = bytes_u64(in);
+	ret->all = bytes_u64(in); /* of the day, of all hosts */
 	return in->failed ? -EPROTO : 1;
 }
 
-/* Their rows go; the one that says so stays for a month. */
+/* The rows of deleted sessions go where they are a good part of their day, which is a partition: a
+ * day whose sessions have all expired goes without anything being rewritten. The row that says that
+ * a session is gone stays for a month. */
 static void clean_chunks(struct clickhouse *ch)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, found = { 0 };
-	uint64_t all = 0, gone = 0, old = clock_realtime_ns() - KEPT_NS;
+	uint64_t old = clock_realtime_ns() - KEPT_NS;
 	struct condition one = { 0 };
 	struct bytes in;
-	unsigned count = 0;
+	uint64_t day = UINT64_MAX;
+	unsigned count = 0, seen = 0;
+	bool worth = false;
 
 	buf_printf(
 		&sql,
 		"SELECT " ROW_MARK ", " ROW_TEXT("host") ", " ROW_TEXT(
-			"id") ", max(op), toUInt64(sum(size)) FROM "
-			      "(SELECT host, id, op, size FROM chunks) AS rows ANY LEFT JOIN (SELECT host, "
-			      "id, max(op) AS gone FROM chunks WHERE kind = 0 GROUP BY host, "
-			      "id) AS marks USING (host, id) WHERE op < gone GROUP BY host, id ORDER BY "
-			      "sum(size) DESC LIMIT %d FORMAT RowBinary",
-		IDS);
-	if (is_busy(ch, "chunks") ||
-	    ask_number(ch, "SELECT " ROW_MARK ", toUInt64(sum(size)) FROM chunks FORMAT RowBinary",
-		       &all) < 0 ||
-	    sql.error || ask(ch, sql.data, &answer) < 0)
+			"id") ", toUInt64(day), toUInt64(last), toUInt64(n), toUInt64(total) FROM "
+			      "(SELECT host, id, intDiv(op, %llu) AS day, max(op) AS last, sum(size) AS n "
+			      "FROM (SELECT host, id, op, size FROM chunks) AS rows ANY LEFT JOIN "
+			      "(SELECT host, id, max(op) AS gone FROM chunks WHERE kind = 0 GROUP BY host, "
+			      "id) AS marks USING (host, id) WHERE op < gone GROUP BY host, id, day) AS "
+			      "gones ALL INNER JOIN (SELECT intDiv(op, %llu) AS day, sum(size) AS total "
+			      "FROM chunks GROUP BY day) AS totals USING (day) ORDER BY day, n DESC "
+			      "LIMIT %d FORMAT RowBinary",
+		(unsigned long long)DAY_NS, (unsigned long long)DAY_NS, IDS);
+	if (is_busy(ch, "chunks") || sql.error || ask(ch, sql.data, &answer) < 0)
 		return;
 	buf_add_str(&found, "ALTER TABLE chunks DELETE WHERE ");
-	for (in = bytes_of(answer.data, answer.len); read_gone(&in, &one) > 0; count++) {
-		buf_add_str(&found, count ? " OR (id = " : "(id = ");
+	for (in = bytes_of(answer.data, answer.len); read_gone(&in, &one) > 0; seen++) {
+		if (one.day != day)
+			worth = is_worth_it(&answer, one.day, read_gone);
+		day = one.day;
+		if (!worth)
+			continue;
+		buf_add_str(&found, count++ ? " OR (id = " : "(id = ");
 		sql_text(&found, one.id);
-		buf_add_str(&found, " AND ");
+		buf_printf(&found, " AND op >= %llu AND ", (unsigned long long)(one.day * DAY_NS));
 		add_host(&found, one.host, one.op);
 		buf_add_char(&found, ')');
-		gone += one.gone;
 	}
-	if (count < IDS)
+	/* Without it the rows of other days would be seen again. */
+	if (count == seen && seen < IDS)
 		buf_printf(&found, " OR (kind = 0 AND op < %llu)", (unsigned long long)old);
-	if (count && gone * SHARE >= all)
+	if (count)
 		rewrite(ch, &found);
 }
 
@@ -206,22 +235,6 @@ static void add_day(struct buf *sql, const struct condition *one, bool first)
 	add_host(sql, one->host, one->op);
 }
 
-/* Whether the rows that are gone, of all hosts together, are a good part of @day. */
-static bool is_worth_it(const struct buf *answer, uint64_t day)
-{
-	struct bytes in = bytes_of(answer->data, answer->len);
-	struct condition one = { 0 };
-	uint64_t gone = 0, all = 0;
-
-	while (read_day(&in, &one) > 0) {
-		if (one.day != day)
-			continue;
-		gone += one.gone;
-		all = one.all;
-	}
-	return gone && gone * SHARE >= all;
-}
-
 /* @table: `hours`, whose marker stays, or `minutes`. */
 static void clean_dropped(struct clickhouse *ch, const char *table)
 {
@@ -248,7 +261,7 @@ static void clean_dropped(struct clickhouse *ch, const char *table)
 		return;
 	buf_printf(&found, "ALTER TABLE %s DELETE WHERE ", table);
 	for (in = bytes_of(answer.data, answer.len); read_day(&in, &one) > 0;) {
-		if (!is_worth_it(&answer, one.day))
+		if (!is_worth_it(&answer, one.day, read_day))
 			continue;
 		add_day(&found, &one, count == 0);
 		buf_add_str(&found, " AND row != 1)");
@@ -354,7 +367,7 @@ static void clean_minutes(struct clickhouse *ch)
 		return;
 	buf_add_str(&found, "ALTER TABLE minutes DELETE WHERE ");
 	for (in = bytes_of(answer.data, answer.len); count < CONDITIONS && read_day(&in, &one) > 0;) {
-		if (!is_worth_it(&answer, one.day))
+		if (!is_worth_it(&answer, one.day, read_day))
 			continue;
 		add_day(&found, &one, count == 0);
 		buf_printf(&found,

@@ -131,6 +131,51 @@ static void test_many_hosts_drop_a_day(void **state)
 	end_host(h);
 }
 
+/* Each day of sessions is freed by itself: one whose sessions are all deleted goes, though it is
+ * little of the table. Of a day that is mostly there nothing is rewritten, and markers stay. */
+static void test_a_day_of_sessions(void **state)
+{
+	struct host *h = new_host("a", clickhouse_fresh_url());
+	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
+	const struct store_ops *ops;
+	struct err err = { 0 };
+	void *engine;
+
+	assert_int_equal(clickhouse_engine_open(h->dir, h->url, "a", &ops, &engine, &err), 0);
+	/* Two old days: s1 alone on one, s2 and s3 to s9 on the other, long ago. */
+	buf_printf(&sql,
+		   "INSERT INTO %s.chunks (host, id, op, seq, kind, identity, position, size, z) SELECT "
+		   "'a', concat('s', toString(number)), toUInt64(if(number = 1, 100, 101)) * "
+		   "86400000000000 + number, toUInt32(0), toUInt32(3), toUInt64(0), toUInt64(0), "
+		   "toUInt32(10), '' FROM (SELECT number FROM system.numbers LIMIT 10) WHERE number > 0",
+		   strrchr(h->url, '/') + 1);
+	clickhouse_query(sql.data, &answer);
+	assert_int_equal(ops->session_remove(engine, "s1", &err), 0);
+	assert_int_equal(ops->session_remove(engine, "s2", &err), 0);
+	while (ops->waiting_bytes(engine))
+		clock_sleep_ns(10 * NS_PER_MS);
+	clickhouse_clean_now(engine);
+	wait_rewritten();
+	count_rows(h->url,
+		   "SELECT arraySort(groupArray(id)) FROM %s.chunks WHERE "
+		   "intDiv(op, 86400000000000) = 100 AND kind != 0",
+		   "[]");
+	count_rows(h->url,
+		   "SELECT arraySort(groupArray(concat(id, toString(kind)))) FROM %s.chunks WHERE "
+		   "intDiv(op, 86400000000000) = 101",
+		   "['s20','s23','s33','s43','s53','s63','s73','s83','s93']");
+	assert_int_equal(ops->session_remove(engine, "s3", &err), 0);
+	while (ops->waiting_bytes(engine))
+		clock_sleep_ns(10 * NS_PER_MS);
+	clickhouse_clean_now(engine);
+	wait_rewritten();
+	/* Two of eight are a good part; now that nothing is hidden any more, old markers go. */
+	count_rows(h->url, "SELECT arraySort(groupArray(concat(id, toString(kind)))) FROM %s.chunks",
+		   "['s43','s53','s63','s73','s83','s93']");
+	ops->close(engine);
+	end_host(h);
+}
+
 /* Appends a minute to @day and rolls it up, as a host does of its own. */
 static void fill_day(struct host *h, const struct store_day *day, bool drop)
 {
@@ -238,6 +283,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cleaning),
+		cmocka_unit_test(test_a_day_of_sessions),
 		cmocka_unit_test(test_days_that_are_over),
 		cmocka_unit_test(test_who_cleans),
 		cmocka_unit_test(test_many_hosts_drop_a_day),
