@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thousand hosts in one current ClickHouse: 24 hours of one host are written as an agent writes them (series.c) and copied
-to the others by the server. Then a viewer asks for the whole fleet, and one more agent works beside."""
+to the others by the server. Then a viewer asks for the whole fleet, and one more agent works beside. Its statements pass a
+relay, which notes what each costs the server."""
 
 import contextlib
 import datetime
 import http.client
+import http.server
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from clickhouse import CURRENT, PASSWORD, ClickHouse
@@ -31,17 +34,46 @@ def ask(clickhouse, sql, timeout=600):
     return text
 
 
-def server_cpu(clickhouse):
-    with open(f"/proc/{clickhouse.process.pid}/stat", encoding="ascii") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+class Relay(http.server.ThreadingHTTPServer):
+    """Between an agent and the server: one statement at a time, and the server's CPU seconds during each."""
+
+    daemon_threads = True
+
+    def __init__(self, clickhouse):
+        super().__init__(("127.0.0.1", 0), RelayHandler)
+        self.target, self.clock = clickhouse.port, ~clickhouse.process.pid << 3 | 2  # the process's CPU clock
+        self.lock, self.spent = threading.Lock(), {}
+        self.url = clickhouse.url.replace(f":{clickhouse.port}/", f":{self.server_port}/")
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def pass_on(self, path, body, headers):
+        with self.lock:
+            before = time.clock_gettime(self.clock)
+            connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=600)
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            status, text = answer.status, answer.read()
+            kind = "INSERT" if "query=INSERT" in path else body[:6].decode()
+            count, seconds = self.spent.get(kind, (0, 0))
+            self.spent[kind] = (count + 1, seconds + time.clock_gettime(self.clock) - before)
+        return status, text
 
 
-def spent(clickhouse, seconds):
-    """CPU seconds of the server a second."""
-    before, begin = server_cpu(clickhouse), time.monotonic()
-    time.sleep(seconds)
-    return (server_cpu(clickhouse) - before) / (time.monotonic() - begin)
+class RelayHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, text = self.server.pass_on(self.path, body, {
+            name: value for name, value in self.headers.items() if name.startswith("X-ClickHouse")})
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
 
 def fill(clickhouse, folder, hosts):
@@ -83,7 +115,7 @@ def list_of_spans(daemon, begin, end):
 
 def views(daemon):
     """{what: median ms}"""
-    end = int(time.time()) // 3600 * 3600
+    end = int(time.time()) // 60 * 60
     begin_ms, end_ms, found = (end - 86400) * 1000, end * 1000, {}
     series = {1: CPU, 2: "{}", 3: begin_ms, 4: end_ms, 5: "service_name", 6: 900.0}
     for name, call, request in (
@@ -96,19 +128,27 @@ def views(daemon):
     return found
 
 
-def agent(clickhouse, folder, name, seconds, *more):
-    """CPU seconds of the server a second while one agent works, beyond what it takes by itself."""
-    daemon = Daemon(*more, "--socket", f"{folder}/{name}.sock", data_dir=f"{folder}/{name}",
-                    env={"PROFD_STORE_URL": clickhouse.url})
+def agent(clickhouse, folder, name, seconds, rate=0):
+    """{kind of statement: (statements, CPU seconds of the server) a second} of one agent, idle or profiling its whole host."""
+    relay = Relay(clickhouse)
+    daemon = Daemon("--socket", f"{folder}/{name}.sock", data_dir=f"{folder}/{name}", env={"PROFD_STORE_URL": relay.url})
     daemon.prefix = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
     os.makedirs(daemon.data_dir, exist_ok=True)
-    idle = spent(clickhouse, seconds)
     with daemon:
+        if rate:
+            answer = daemon.request("POST", FAMILY_A + "/continuous", {"service": "*", "sampleRate": rate})
+            check(answer.status == 200, answer)
         time.sleep(SETTLING)  # it looks at each hour of the day once
-        return max(spent(clickhouse, seconds) - idle, 0)
+        with relay.lock:
+            relay.spent.clear()
+        time.sleep(seconds)
+        with relay.lock:
+            spent = dict(relay.spent)
+    relay.shutdown()
+    return {kind: (count / seconds, cpu / seconds) for kind, (count, cpu) in spent.items()}
 
 
-def run(absolute, hosts=HOSTS, seconds=120):
+def run(absolute, hosts=HOSTS, seconds=600):
     folder = tempfile.mkdtemp(prefix="profd-bench-", dir=BUILD)
     clickhouse = ClickHouse(folder, CURRENT)
     with contextlib.ExitStack() as stack:
@@ -123,8 +163,13 @@ def run(absolute, hosts=HOSTS, seconds=120):
             for name, median in views(daemon).items():
                 print(f"# {name}: {median:.0f} ms", flush=True)
                 absolute(f"fleet of {hosts} hosts, 24 h: {name}, median ms", median, 2000, f"{SERVICES} services each")
-        kept = agent(clickhouse, folder, "host-0", seconds)
-        absolute(f"fleet of {hosts} hosts: bookkeeping, cores of the server", kept * hosts, 2, f"one idle agent, times {hosts}")
+        for what, rate in (("idle agent", 0), ("agent that profiles its host at 19 Hz", 19)):
+            spent = agent(clickhouse, folder, f"host-{rate}", seconds, rate)
+            for kind, (count, cpu) in sorted(spent.items()):
+                print(f"# one {what}: {count * 60:.1f} {kind} a minute, {cpu * 1e6:.0f} us of CPU a second", flush=True)
+            absolute(f"fleet of {hosts} hosts: bookkeeping, cores of the server",
+                     sum(cpu for kind, (_, cpu) in spent.items() if kind != "INSERT") * hosts, 2,
+                     f"every statement of one {what} but INSERTs of data, times {hosts}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A history of many services: series TARGET SERVICES [URL HOST]. Fills the last 24 hours of the
  * data folder TARGET with rolled-up hours of cpu, every minute of every service with samples. With
- * the URL of a shared store it is HOST's, and the minutes are written before, as an agent writes
- * them: five parts and the whole. Stacks are left out: what reads time series reads the index
- * columns alone. */
+ * the URL of a shared store the history is HOST's. Then the minutes are written before they are
+ * rolled up, as an agent writes them (two parts and the whole), and the hour under way is there
+ * up to now. Stacks are left out: time series are read from the index columns alone.
+ * series TARGET SERVICES URL PREFIX HOSTS SECONDS: as many hosts write minutes now. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,8 @@
 #define SERVICES 1000
 #define DATA	 2048 /* bytes of an hour's data, about what an hour of a small service takes */
 #define PART	 128  /* of a minute's */
-#define FLUSHES	 6    /* a minute */
+#define FLUSHES	 3    /* a minute */
+#define FLUSH_NS (20 * NS_PER_S)
 
 static struct store_minute minutes[SERVICES][MINUTES];
 static struct store_window windows[SERVICES];
@@ -81,38 +84,92 @@ static int append(struct store *store, const struct store_day *day, unsigned ser
 	return store_history_append(store, day, NULL, 0, parts, services, 1, ++position, err);
 }
 
-int main(int argc, char **argv)
-{
-	uint64_t now_ns = clock_realtime_ns(),
-		 first_ns = now_ns - now_ns % HOUR_NS - HOURS * HOUR_NS;
-	unsigned services = argc == 3 || argc == 5 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
-	struct store *store;
-	struct err err = { 0 };
-	static char data[DATA];
-	int rc;
+/* ---- writers --------------------------------------------------------------------------------- */
 
-	if (!services || services > SERVICES) {
-		(void)fprintf(stderr, "usage: series TARGET SERVICES [URL HOST]\n");
-		return 2;
+/* @count hosts, whose names begin with @prefix, flush every service three times a minute for
+ * @seconds, one host after the other. */
+static int write_live(const char *target, unsigned services, const char *url,
+		      const char *prefix, unsigned count, unsigned seconds, struct err *err)
+{
+	struct store **stores = calloc(count, sizeof(struct store *));
+	uint64_t begin_ns = clock_monotonic_ns(), waiting = 0;
+	int rc = stores ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; rc == 0 && i < count; i++) {
+		char folder[256], host[32];
+
+		(void)snprintf(folder, sizeof(folder), "%s/%u", target, i);
+		(void)snprintf(host, sizeof(host), "%s%u", prefix, i);
+		rc = store_open(folder, url, host, &stores[i], err);
 	}
-	rc = store_open(argv[1], argc == 5 ? argv[3] : NULL, argc == 5 ? argv[4] : "", &store, &err);
-	for (unsigned hour = 0; rc == 0 && hour < HOURS; hour++) {
-		uint64_t from_ns = first_ns + hour * HOUR_NS;
-		const struct store_day day = { .day = (uint32_t)(from_ns / DAY_NS),
-					       .retention_days = 7 };
+	for (unsigned i = 0; rc == 0 && i < count * (seconds / 20); i++) {
+		uint64_t due_ns = begin_ns + i * FLUSH_NS / count, now_ns = clock_monotonic_ns(),
+			 at_ns = clock_realtime_ns(), hour_ns = at_ns - at_ns % HOUR_NS;
+		const struct store_day day = { .day = (uint32_t)(at_ns / DAY_NS), .retention_days = 7 };
+
+		if (now_ns < due_ns)
+			clock_sleep_ns(due_ns - now_ns);
+		if (i % count == 0)
+			fill(services, hour_ns, NULL);
+		rc = append(stores[i % count], &day, services, hour_ns,
+			    (unsigned)(at_ns % HOUR_NS / FLUSH_NS), err);
+	}
+	for (unsigned i = 0; stores && i < count; i++) {
+		waiting += stores[i] ? store_waiting_bytes(stores[i]) : 0;
+		store_close(stores[i]);
+	}
+	free(stores);
+	(void)printf("%.1f s, %.1f MB wait\n", (double)(clock_monotonic_ns() - begin_ns) / NS_PER_S,
+		     (double)waiting / 1e6);
+	return rc;
+}
+
+/* ---- 24 hours -------------------------------------------------------------------------------- */
+
+static int write_day(struct store *store, unsigned services, bool shared, struct err *err)
+{
+	static char data[DATA];
+	uint64_t now_ns = clock_realtime_ns(), end_ns = now_ns - now_ns % HOUR_NS;
+	int rc = 0;
+
+	for (uint64_t from_ns = end_ns - HOURS * HOUR_NS; rc == 0 && from_ns <= end_ns;
+	     from_ns += HOUR_NS) {
+		const struct store_day day = { .day = (uint32_t)(from_ns / DAY_NS), .retention_days = 7 };
+		unsigned flushes = from_ns < end_ns ? MINUTES * FLUSHES
+						    : (unsigned)(now_ns % HOUR_NS / FLUSH_NS);
 
 		fill(services, from_ns, data);
-		for (unsigned i = 0; rc == 0 && argc == 5 && i < MINUTES * FLUSHES; i++)
-			rc = append(store, &day, services, from_ns, i, &err);
-		rc = rc < 0 ? rc : store_history_roll(store, &day, from_ns, 0, NULL, NULL, windows, services,
-					&err);
+		for (unsigned i = 0; rc == 0 && shared && i < flushes; i++)
+			rc = append(store, &day, services, from_ns, i, err);
+		if (rc == 0 && from_ns < end_ns)
+			rc = store_history_roll(store, &day, from_ns, 0, NULL, NULL, windows, services, err);
 	}
 	while (rc == 0 && store_waiting_bytes(store))
 		clock_sleep_ns(10 * NS_PER_MS);
-	if (rc < 0) {
-		(void)fprintf(stderr, "series: %s\n", err.text);
-		return 1;
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	const bool shared = argc == 5 || argc == 7;
+	unsigned services = argc == 3 || shared ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+	struct store *store = NULL;
+	struct err err = { 0 };
+	int rc;
+
+	if (!services || services > SERVICES) {
+		(void)fprintf(stderr, "usage: series TARGET SERVICES [URL HOST [HOSTS SECONDS]]\n");
+		return 2;
 	}
-	store_close(store);
-	return 0;
+	if (argc == 7) {
+		rc = write_live(argv[1], services, argv[3], argv[4], (unsigned)strtoul(argv[5], NULL, 10),
+				(unsigned)strtoul(argv[6], NULL, 10), &err);
+	} else {
+		rc = store_open(argv[1], shared ? argv[3] : NULL, shared ? argv[4] : "", &store, &err);
+		rc = rc < 0 ? rc : write_day(store, services, shared, &err);
+		store_close(store);
+	}
+	if (rc < 0)
+		(void)fprintf(stderr, "series: %s\n", err.text);
+	return rc < 0;
 }
