@@ -14,7 +14,6 @@
 
 #define S_PER_DAY  86400
 #define S_PER_HOUR 3600
-#define SETTLED_NS (1800 * NS_PER_S) /* so long after its end an hour gets no more minutes */
 
 VEC_DEFINE(history_rows, struct history_row);
 
@@ -233,12 +232,8 @@ VEC_DEFINE(shared, struct shared);
 
 struct windows {
 	const struct store_window_query *query;
-	bool many; /* hosts */
-	const char *first_host, *last_host; /* of them; NULL = all */
 	bool by_hour; /* hours come as they are stored, also without data */
 	int64_t from_s, to_s; /* of the query, inside the day */
-	const char *own;      /* the name of this host */
-	const char *host;     /* of the rows under way; NULL = none yet */
 	store_window_fn *visit;
 	void *ctx;
 	struct packed_reader *packed;
@@ -329,9 +324,6 @@ static int visit_row(struct windows *windows, const struct history_row *row)
 	uint64_t beside = row->minutes_len + HISTORY_ROW_EXTRA;
 	struct store_minute minutes[HOUR_MINUTES];
 	struct store_window window = {
-		.host = !windows->many			 ? NULL
-			: strcmp(row->host, windows->own) ? row->host
-							  : "",
 		.service = row->service,
 		.type = row->type,
 		.owners = row->owners,
@@ -401,28 +393,13 @@ static int take_hour(struct windows *windows, const struct history_row *row)
 	return again ? 0 : visit_row(windows, row);
 }
 
-static int begin_host(struct windows *windows, const char *host)
-{
-	int rc = let_go(windows);
-
-	windows->host = host;
-	windows->dropped = windows->rolled = 0;
-	windows->hour = -1;
-	windows->last = (struct history_row){ 0 };
-	return rc;
-}
-
-/* Rows come by host and hour; in it: what was dropped, what is shared, the markers, hours, minutes;
- * each by its operation. */
+/* First what was dropped and what is shared. Then rows come by hour; in it: the markers, hours,
+ * minutes; each by its operation. */
 static int take_row(struct windows *windows, const struct history_row *row)
 {
 	int64_t hour = row->row <= HISTORY_SHARED ? -1 : (int64_t)row->ts / S_PER_HOUR;
 	int rc = 0;
 
-	if (!windows->host || strcmp(windows->host, row->host) != 0)
-		rc = begin_host(windows, row->host);
-	if (rc < 0)
-		return rc;
 	if (row->row == HISTORY_DROP) {
 		windows->dropped = row->op > windows->dropped ? row->op : windows->dropped;
 		return 0;
@@ -450,7 +427,7 @@ static int take_row(struct windows *windows, const struct history_row *row)
 	}
 }
 
-static void add_series(struct buf *sql, const struct store_window_query *query)
+void clickhouse_history_add_series(struct buf *sql, const struct store_window_query *query)
 {
 	char owner[80];
 
@@ -470,52 +447,6 @@ static void add_series(struct buf *sql, const struct store_window_query *query)
 	buf_add_str(sql, ") > 0");
 }
 
-/* " FROM table WHERE …" of the day of one host, or of many. */
-static void add_from(const struct clickhouse *ch, struct buf *sql, const char *table,
-		     const struct store_day *day, const struct windows *windows)
-{
-	if (!windows->many) {
-		add_day(ch, sql, table, day);
-		return;
-	}
-	buf_printf(sql, " FROM %s WHERE day = %u AND retention = %u", table, day->day,
-		   day->retention_days);
-	if (!windows->last_host)
-		return;
-	buf_add_str(sql, " AND host BETWEEN ");
-	sql_text(sql, windows->first_host);
-	buf_add_str(sql, " AND ");
-	sql_text(sql, windows->last_host);
-}
-
-/* Passes over minutes of hours that their host has rolled up long ago. The table is ordered by host
- * and time, so the index finds them. A host that lacks such an hour is read as a whole. */
-static void add_recent(struct buf *sql, const struct store_day *day, int64_t begin_s, int64_t to_s)
-{
-	int64_t recent = (int64_t)((clock_realtime_ns() - SETTLED_NS) / NS_PER_S);
-
-	recent = recent < to_s ? recent : to_s + S_PER_HOUR - 1;
-	recent -= recent % S_PER_HOUR;
-	if (recent <= begin_s)
-		return;
-	buf_printf(sql,
-		   " AND (ts >= %lld OR host NOT IN (SELECT host FROM hours WHERE day = %u AND retention = "
-		   "%u AND row = 3 AND ts >= %lld AND ts < %lld GROUP BY host HAVING uniqExact(ts) = %lld))",
-		   (long long)recent, day->day, day->retention_days, (long long)begin_s, (long long)recent,
-		   (long long)(recent - begin_s) / S_PER_HOUR);
-}
-
-static void add_minutes(const struct clickhouse *ch, struct buf *sql, const struct store_day *day,
-			const struct windows *windows)
-{
-	add_from(ch, sql, "minutes", day, windows);
-	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s,
-		   (long long)windows->to_s);
-	if (windows->many)
-		add_recent(sql, day, windows->from_s - windows->from_s % S_PER_HOUR, windows->to_s);
-	add_series(sql, windows->query);
-}
-
 static void add_windows(struct clickhouse *ch, struct buf *sql, const struct store_day *day,
 			const struct windows *windows)
 {
@@ -525,32 +456,26 @@ static void add_windows(struct clickhouse *ch, struct buf *sql, const struct sto
 	buf_printf(sql,
 		   "SELECT " ROW_MARK ", " HISTORY_COLUMNS "%s FROM (SELECT " INNER_COLUMNS "%s",
 		   *z ? z : ", ''", z);
-	add_from(ch, sql, "hours", day, windows);
+	add_day(ch, sql, "hours", day);
 	buf_printf(
 		sql,
 		" AND (row <= 2 OR (ts >= %lld AND ts < %lld)) AND (row IN (1, 3) OR (row IN (%s5)",
 		(long long)begin, (long long)windows->to_s, windows->query->with_data ? "2, " : "");
-	add_series(sql, windows->query);
-	/* Most minutes that are rolled up need not come, nor parts that a whole minute replaces: they
-	 * are left out here. The oldest version joins two tables at a time. */
-	buf_printf(sql, ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (", z);
-	if (windows->many)
-		buf_printf(sql, "SELECT " INNER_COLUMNS "%s FROM (", z);
-	buf_printf(sql, "SELECT " INNER_COLUMNS "%s, intDiv(ts, 3600) AS h", z);
-	add_minutes(ch, sql, day, windows);
+	clickhouse_history_add_series(sql, windows->query);
+	/* Most minutes that are rolled up need not come: they are left out here. */
+	buf_printf(sql,
+		   ")) UNION ALL SELECT " INNER_COLUMNS "%s FROM (SELECT " INNER_COLUMNS
+		   "%s, intDiv(ts, 3600) AS h",
+		   z, z);
+	add_day(ch, sql, "minutes", day);
+	buf_printf(sql, " AND row = 6 AND ts >= %lld AND ts < %lld", (long long)windows->from_s,
+		   (long long)windows->to_s);
+	clickhouse_history_add_series(sql, windows->query);
 	buf_add_str(sql, ") AS rows ANY LEFT JOIN (SELECT host, intDiv(ts, 3600) AS h, max(op) AS rolled");
-	add_from(ch, sql, "hours", day, windows);
-	buf_add_str(sql, " AND row = 3 GROUP BY host, h) AS rolls USING (host, h) WHERE op > rolled");
-	if (windows->many) {
-		buf_add_str(sql, ") AS alive ANY LEFT JOIN (SELECT host, ts, service, type, owners, "
-				 "max(op) AS whole");
-		add_minutes(ch, sql, day, windows);
-		buf_add_str(sql, " AND kept = 1 GROUP BY host, ts, service, type, owners) AS wholes USING "
-				 "(host, ts, service, type, owners) WHERE op >= whole");
-	}
-	buf_add_str(sql, ") ORDER BY host, if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), "
-			 "row, ts, service, type, owners, op, seq "
-			 "FORMAT RowBinary");
+	add_day(ch, sql, "hours", day);
+	buf_add_str(sql, " AND row = 3 GROUP BY host, h) AS rolls USING (host, h) WHERE op > rolled) "
+			 "ORDER BY if(row <= 2, toUInt32(0), toUInt32(intDiv(ts, 3600) + 1)), row, ts, "
+			 "service, type, owners, op, seq FORMAT RowBinary");
 }
 
 static int read_windows(struct clickhouse *ch, const struct store_day *day, struct windows *windows,
@@ -576,25 +501,20 @@ static int read_windows(struct clickhouse *ch, const struct store_day *day, stru
 	}
 	if (rc == 0)
 		rc = let_go(windows);
-	if (rc < 0 || windows->any || windows->many)
+	if (rc < 0 || windows->any)
 		return rc;
 	return read_state(ch, day, &state, err);
 }
 
-static int visit_windows(struct clickhouse *ch, const struct store_day *day, const char *last_host,
-			 bool by_hour, const struct store_window_query *query,
-			 store_window_fn *visit, void *visit_ctx, unsigned *ret_damaged,
-			 struct err *err)
+static int visit_windows(struct clickhouse *ch, const struct store_day *day, bool by_hour,
+			 const struct store_window_query *query, store_window_fn *visit,
+			 void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
 	int64_t midnight = (int64_t)day->day * S_PER_DAY, from = (int64_t)(query->from_ns / NS_PER_S);
 	int64_t to = query->to_ns ? (int64_t)((query->to_ns + NS_PER_S - 1) / NS_PER_S) : INT64_MAX;
 	__attribute__((__cleanup__(close_windows))) struct windows windows = {
 		.query = query,
-		.many = query->every_host || last_host,
-		.first_host = day->host,
-		.last_host = last_host,
 		.by_hour = by_hour,
-		.own = ch->host,
 		.from_s = from > midnight ? from : midnight,
 		.to_s = to < midnight + S_PER_DAY ? to : midnight + S_PER_DAY,
 		.visit = visit,
@@ -613,7 +533,9 @@ int clickhouse_history_windows(void *ctx, const struct store_day *day,
 			       const struct store_window_query *query, store_window_fn *visit,
 			       void *visit_ctx, unsigned *ret_damaged, struct err *err)
 {
-	return visit_windows(ctx, day, NULL, false, query, visit, visit_ctx, ret_damaged, err);
+	return query->every_host
+		       ? clickhouse_history_totals(ctx, day, NULL, query, visit, visit_ctx, ret_damaged, err)
+		       : visit_windows(ctx, day, false, query, visit, visit_ctx, ret_damaged, err);
 }
 
 int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
@@ -621,14 +543,5 @@ int clickhouse_history_hours(void *ctx, const struct store_day *day, store_windo
 {
 	static const struct store_window_query all = { 0 };
 
-	return visit_windows(ctx, day, NULL, true, &all, visit, visit_ctx, ret_damaged, err);
-}
-
-int clickhouse_history_hours_of(struct clickhouse *ch, const struct store_day *day,
-				const char *last_host, store_window_fn *visit, void *ctx,
-				struct err *err)
-{
-	static const struct store_window_query all = { 0 };
-
-	return visit_windows(ch, day, last_host, true, &all, visit, ctx, NULL, err);
+	return visit_windows(ctx, day, true, &all, visit, visit_ctx, ret_damaged, err);
 }

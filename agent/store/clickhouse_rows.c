@@ -111,6 +111,49 @@ int row_read_history(struct bytes *in, struct history_row *ret)
 	return end_row(in);
 }
 
+#define TOTAL_ITEM_BYTES 52u
+
+int row_read_totals(struct bytes *in, struct totals_row *ret)
+{
+	int rc = row_begin(in);
+	uint64_t count;
+
+	if (rc <= 0)
+		return rc;
+	ret->host = row_text(in);
+	ret->row = bytes_u8(in);
+	ret->ts = bytes_u32(in);
+	ret->op = bytes_u64(in);
+	ret->seq = bytes_u32(in);
+	ret->service = row_text(in);
+	ret->type = row_text(in);
+	ret->owners = row_text(in);
+	ret->size = bytes_u32(in);
+	ret->minutes = row_blob(in, ROW_BLOB_MAX, &ret->minutes_len);
+	count = bytes_varint(in);
+	if (count > bytes_left(in) / TOTAL_ITEM_BYTES)
+		return -EPROTO;
+	ret->items_len = count * TOTAL_ITEM_BYTES;
+	ret->items = bytes_take(in, ret->items_len);
+	return end_row(in);
+}
+
+bool row_read_total_item(struct bytes *in, struct total_item *ret)
+{
+	if (bytes_left(in) < TOTAL_ITEM_BYTES)
+		return false;
+	ret->ts = bytes_u32(in);
+	ret->op = bytes_u64(in);
+	ret->seq = bytes_u32(in);
+	ret->kept = bytes_u32(in);
+	ret->samples = bytes_u64(in);
+	ret->lost = bytes_u64(in);
+	ret->value = (int64_t)bytes_u64(in);
+	ret->profiled_ms = bytes_u32(in);
+	ret->size = bytes_u32(in);
+	return true;
+}
+
 int row_read_day(struct bytes *in, struct day_row *ret)
 {
 	int rc = row_begin(in);

@@ -98,6 +98,38 @@ struct history_row {
 		"owners") ", samples, lost, value, profiled, size, minutes"
 int row_read_history(struct bytes *in, struct history_row *ret) must_use;
 
+/* The history of many hosts: markers, hours, and the minutes of an hour that is not rolled up. */
+struct totals_row {
+	const char *host;
+	uint8_t row;
+	uint32_t ts; /* begin of the hour, seconds since 1970 */
+	uint64_t op; /* of minutes 0 */
+	uint32_t seq;
+	const char *service, *type, *owners;
+	uint32_t size; /* bytes, as in struct history_row */
+	const void *minutes; /* of an hour */
+	size_t minutes_len;
+	const void *items; /* row_read_total_item() reads them */
+	size_t items_len;
+};
+#define TOTALS_COLUMNS                                                                             \
+	ROW_TEXT("host")                                                                           \
+	", row, ts, op, seq, " ROW_TEXT("service") ", " ROW_TEXT("type") ", " ROW_TEXT("owners") ", " \
+	"size, minutes, items"
+int row_read_totals(struct bytes *in, struct totals_row *ret) must_use;
+
+/* A minute of a series, or a part of one. */
+struct total_item {
+	uint32_t ts; /* seconds since 1970 */
+	uint64_t op;
+	uint32_t seq, kept; /* kept = 1: whole */
+	uint64_t samples, lost;
+	int64_t value;
+	uint32_t profiled_ms, size;
+};
+/* The next one of a row's items; false at their end. */
+bool row_read_total_item(struct bytes *in, struct total_item *ret) must_use;
+
 struct day_row {
 	const char *host;
 	uint32_t day, retention_days;

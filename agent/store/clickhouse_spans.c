@@ -11,7 +11,7 @@
 #include "agent/store/spans.h"
 
 #define ROWS_MAX   500000u /* 48 bytes each */
-#define HOSTS_MAX  64u /* of one question: 20 MB of answer when each profiles 10 services */
+#define HOSTS_MAX  256u /* of one question: 40 MB of answer when each profiles 10 services */
 #define FRESH_NS                                                                                   \
 	(2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its  \
 			  own makes them old */
@@ -278,8 +278,10 @@ static int add_window(void *ctx, const struct store_window *window)
 /* Sums of the first of @hosts, NULL if it has no windows; keeps those of the others. */
 static int make_many(struct hosts *hosts, struct history_spans **ret, struct err *err)
 {
-	int rc = clickhouse_history_hours_of(hosts->ch, &hosts->days[0].day,
-					     hosts->days[hosts->count - 1].day.host, add_window, hosts, err);
+	static const struct store_window_query all = { .every_host = true };
+	int rc = clickhouse_history_totals(hosts->ch, &hosts->days[0].day,
+					   hosts->days[hosts->count - 1].day.host, &all, add_window, hosts,
+					   NULL, err);
 
 	if (rc == 0)
 		rc = finish_host(hosts);

@@ -223,7 +223,8 @@ struct store_window_query {
 	uint64_t from_ns, to_ns; /* realtime of the minute's begin; 0 = open, to exclusive */
 	bool with_data;
 	/* Those of every host that has the day, one host after the other, in one question; of the day
-	 * given its host does not count. Not with data. */
+	 * given its host does not count. Not with data. An hour may come as one window with its
+	 * minutes between from and to. */
 	bool every_host;
 	/* The visitor needs only so many of the data's first bytes. Gets the visitor's context and
 	 * the first @len bytes; the rest may be left out. NULL = all bytes are wanted. */

@@ -61,6 +61,26 @@ static int read_history(struct bytes *in)
 	return rc;
 }
 
+static int read_totals(struct bytes *in)
+{
+	struct totals_row row = { 0 };
+	int rc = row_read_totals(in, &row);
+	struct total_item item;
+	struct bytes items;
+
+	if (rc > 0) {
+		touch_text(row.host), touch_text(row.service), touch_text(row.type);
+		touch_text(row.owners);
+		touch(row.minutes, row.minutes_len);
+		items = bytes_of(row.items, row.items_len);
+		while (row_read_total_item(&items, &item))
+			sink ^= (uint8_t)item.ts;
+		if (bytes_left(&items))
+			abort();
+	}
+	return rc;
+}
+
 static int read_day(struct bytes *in)
 {
 	struct day_row row = { 0 };
@@ -81,7 +101,7 @@ static int read_numbers(struct bytes *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static int (*const readers[])(struct bytes *) = { read_record, read_chunk, read_history,
-							  read_day, read_numbers };
+							  read_day, read_numbers, read_totals };
 	cleanup_free uint8_t *copy = NULL;
 	struct bytes in;
 	size_t left;

@@ -211,12 +211,37 @@ static bool is_last(const struct gather *g, const struct store_window *window)
 	       strcmp(profile_type_info(last->type)->word, window->type) == 0;
 }
 
+/* Adds the minute of @window, or each of its hour. */
+static void add_values(const struct gather *g, struct history_series *series,
+		       const struct store_window *window)
+{
+	uint32_t highest, rate = owners_rate(window->owners, g->query->tenant, &highest);
+
+	if (!window->minute_count)
+		add_to_steps(g, series, window->from_ns, CONTINUOUS_MINUTE_NS, window->value,
+			     highest ? window->samples * rate / highest : window->samples);
+	for (uint32_t i = 0; g->steps && i < window->minute_count; i++) {
+		const struct store_minute *minute = &window->minutes[i];
+
+		add_to_steps(g, series, window->from_ns + minute->minute * CONTINUOUS_MINUTE_NS,
+			     CONTINUOUS_MINUTE_NS, minute->value,
+			     highest ? minute->samples * rate / highest : minute->samples);
+	}
+}
+
+static int note_looks(struct gather *g, const struct store_window *window)
+{
+	int rc = g->steps && !window->minute_count ? note_look(g, window->from_ns) : 0;
+
+	for (uint32_t i = 0; g->steps && rc == 0 && i < window->minute_count; i++)
+		rc = note_look(g, window->from_ns + window->minutes[i].minute * CONTINUOUS_MINUTE_NS);
+	return rc;
+}
+
 static int add_window(void *ctx, const struct store_window *window)
 {
 	struct gather *g = ctx;
 	const char *host = hosts_writer(&g->s->host, window->host ? window->host : "");
-	uint32_t highest, rate = owners_rate(window->owners, g->query->tenant, &highest);
-	uint64_t samples = highest ? window->samples * rate / highest : window->samples;
 	struct history_series *series;
 	enum profile_type type;
 	int rc;
@@ -225,14 +250,13 @@ static int add_window(void *ctx, const struct store_window *window)
 		g->has_last = false;
 	g->host = host;
 	if (is_last(g, window)) {
-		add_to_steps(g, &g->all.data[g->last], window->from_ns, CONTINUOUS_MINUTE_NS,
-			     window->value, samples);
+		add_values(g, &g->all.data[g->last], window);
 		return 0;
 	}
 	if (profile_type_parse(window->type, &type) < 0)
 		return 0; /* of another version */
 	if (strcmp(window->service, "*") == 0)
-		return g->steps ? note_look(g, window->from_ns) : 0;
+		return note_looks(g, window);
 	/* A minute without use does not make a series. */
 	if (!window->samples &&
 	    !u64map_get(&g->minutes, service_hash(window->service, type), &(uint64_t){ 0 }))
@@ -243,7 +267,7 @@ static int add_window(void *ctx, const struct store_window *window)
 	series->continuous = true;
 	g->last = (size_t)(series - g->all.data);
 	g->has_last = true;
-	add_to_steps(g, series, window->from_ns, CONTINUOUS_MINUTE_NS, window->value, samples);
+	add_values(g, series, window);
 	return window->samples ? mark_minutes(g, window->service, type) : 0;
 }
 

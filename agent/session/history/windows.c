@@ -298,9 +298,8 @@ static void begin_host(struct points *points, const char *host)
 	points->host = hash_bytes(host, strlen(host), 0);
 }
 
-static int add_window(void *ctx, const struct store_window *window)
+static int add_minute(struct points *points, const struct store_window *window)
 {
-	struct points *points = ctx;
 	struct history_point *point = point_at(points, points->whole, window->from_ns);
 	uint32_t highest, rate = owners_rate(window->owners, points->window->tenant, &highest);
 
@@ -319,6 +318,25 @@ static int add_window(void *ctx, const struct store_window *window)
 	point->total_value += window->value;
 	point->sample_count += highest ? window->samples * rate / highest : window->samples;
 	return add_looked(points, window);
+}
+
+/* A minute, or each of an hour. */
+static int add_window(void *ctx, const struct store_window *window)
+{
+	int rc = window->minute_count ? 0 : add_minute(ctx, window);
+
+	for (uint32_t i = 0; rc == 0 && i < window->minute_count; i++) {
+		const struct store_minute *minute = &window->minutes[i];
+		struct store_window one = *window;
+
+		one.from_ns += minute->minute * CONTINUOUS_MINUTE_NS;
+		one.samples = minute->samples;
+		one.lost = minute->lost;
+		one.value = minute->value;
+		one.profiled_ms = minute->profiled_ms;
+		rc = add_minute(ctx, &one);
+	}
+	return rc;
 }
 
 /* Services, and hosts, are looked at in the same time: the longest counts. */
