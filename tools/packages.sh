@@ -17,7 +17,7 @@ cross_packages="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 
 # Packages that only `make check-long` needs.
 # shellcheck disable=SC2034 # read by who sources this
-long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools python3-dev"
+long_packages="libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0 musl-tools python3-dev etcd-server"
 
 # patiently COMMAND...: a download may break off: up to four tries.
 patiently() {

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three users and four services that nobody here wrote: a developer with a slow service, an operator who was asleep when
+"""Three users and five services that nobody here wrote: a developer with a slow service, an operator who was asleep when
 it happened, a release engineer with a gate. The slow function, the wait and the regression are planted; each question is
 asked as the README says, by profctl, by HTTP and on the page, and the answer must name what was planted."""
 
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,7 @@ from registry import node, npm, pypi  # noqa: E402
 PROFCTL = os.path.join(BUILD, "profctl")
 SECONDS = 6
 # Each request waits 20 ms for the stock. Then it computes a price and, with a third of the work, a tax.
-FLASK = """
-import logging, os, sys, time
-from flask import Flask
-logging.getLogger("werkzeug").setLevel(logging.ERROR)  # nobody reads its log here
-app = Flask(__name__)
+PYTHON_WORK = """
 rounds, tax_rounds = int(os.environ["ROUNDS"]), int(os.environ["TAX"])
 
 def price(n):
@@ -43,13 +40,34 @@ def tax(n):
 
 def ask_stock():
     time.sleep(0.02)
-
+"""
+FLASK = """
+import logging, os, sys, time
+from flask import Flask
+logging.getLogger("werkzeug").setLevel(logging.ERROR)  # nobody reads its log here
+app = Flask(__name__)
+""" + PYTHON_WORK + """
 @app.route("/")
 def order():
     ask_stock()
     return str(price(rounds) + tax(tax_rounds))
 
 app.run("127.0.0.1", int(sys.argv[1]), threaded=True)
+"""
+DJANGO = """
+import os, time
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse
+from django.urls import path
+settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="of a test")
+""" + PYTHON_WORK + """
+def order(request):
+    ask_stock()
+    return HttpResponse(str(price(rounds) + tax(tax_rounds)))
+
+urlpatterns = [path("", order)]
+application = get_wsgi_application()
 """
 EXPRESS = """
 const express = require("express");
@@ -176,6 +194,13 @@ def flask(folder):
     return [sys.executable, written(folder, "shop.py", FLASK)]
 
 
+def django(folder):
+    os.environ["PYTHONPATH"] = installed = pypi("django==4.2.16", "gunicorn==22.0.0")
+    written(folder, "shop.py", DJANGO)
+    gunicorn = [sys.executable, os.path.join(installed, "bin/gunicorn"), "--chdir", folder, "--threads", "4"]
+    return ["sh", "-c", f"exec {shlex.join(gunicorn)} --bind 127.0.0.1:$0 shop"]
+
+
 def express(folder):
     os.environ["NODE_PATH"] = os.path.join(npm("express@4.21.2"), "node_modules")
     return [node(), written(folder, "shop.js", EXPRESS)]
@@ -193,6 +218,7 @@ def go(_folder):
 # name: how it is started, rounds of a price, the planted function, its file, the planted wait
 SERVICES = {
     "flask": (flask, 30000, "price", "shop.py", "ask_stock"),
+    "django": (django, 30000, "price", "shop.py", "ask_stock"),
     "express": (express, 1000000, "price", "shop.js", "askStock"),
     "java": (java, 1000000, "Shop.price", "Shop.java", "Shop.askStock"),
     "go": (go, 1000000, "main.price", "main.go", "main.askStock"),
