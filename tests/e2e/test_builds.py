@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """One truth, many builds: shares, whole stacks, chains of known depth, names and source lines of the same
 programs by several compilers, optimizations, links and kinds of debug information. All run under one profile
 of the whole host."""

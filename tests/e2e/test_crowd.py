@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Crowds of bad clients: every one is answered with a 4xx or cut off, memory stays bounded, and a good client is served
 throughout. Its times are printed, not judged. And the end of the daemon is no end of an answer."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Attacks by strangers and by users of the host on the doors of a running daemon: what they take is theirs alone."""
 
 import contextlib

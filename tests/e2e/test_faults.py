@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Profiles of page faults against what a program with known faults says that getrusage(2) counted of each of its
 functions."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Programs that lie about themselves: damaged and boobytrapped ELF files, one that nobody can open without hanging, perf
 maps that are not theirs, endless or full of markup. They spoil their own names at most; sampling, names and memory of everything else stay as they are."""
 

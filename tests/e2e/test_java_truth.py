@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """CPU profiles of a Java program, started without a flag for profd, against what it can do: every stack must be one
 that the program's grammar allows, every line one of its method and of the call, the share of each branch what the program
 measured itself, and the native frames around Java are where they belong. Threads that wait have the stacks that jstack

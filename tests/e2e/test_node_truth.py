@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """CPU profiles of a Node program against what it can do: every stack must be one that the program's calls allow, every
 line the one that calls, and the share of each branch what the program measured itself."""
 import collections

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """Code in unusual places: deep recursion, a library opened late, a program whose file is gone, a program that
 only its own mount namespace or root has."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# tools/test: beside others
 """A program and a library without symbols: each of their functions is one row, named by where it begins, with its share, in every
 session the same."""
 
