@@ -18,6 +18,7 @@ enum mapping_found {
 static __always_inline enum mapping_found young_find(struct scratch *s, uint64_t address)
 {
 	uint32_t low = 0, count = s->vma_count;
+	struct prof_file_key key;
 	struct young_vma *vma;
 	struct prof_file *file;
 
@@ -36,9 +37,11 @@ static __always_inline enum mapping_found young_find(struct scratch *s, uint64_t
 	vma = &s->vmas[low & (YOUNG_VMAS_MAX - 1)];
 	if (address - vma->start >= vma->end - vma->start)
 		return MAPPING_NONE;
-	file = bpf_map_lookup_elem(&files, &vma->file);
+	/* a copy: kernels before v6.2 take no key from the memory of a global function's argument */
+	key = vma->file;
+	file = bpf_map_lookup_elem(&files, &key);
 	if (!file)
-		return vma->file.dev_major == YOUNG_NO_FILE ? MAPPING_CODE : MAPPING_FILE;
+		return key.dev_major == YOUNG_NO_FILE ? MAPPING_CODE : MAPPING_FILE;
 	s->map.start = vma->start;
 	s->map.end = vma->end;
 	s->map.mapping.bias = vma->start - vma->file_offset;

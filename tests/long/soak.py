@@ -36,6 +36,12 @@ def described():
         return {code: int(status) for code, status in re.findall(r'{ "(\w+)", (\d{3}), "', file.read())}
 
 
+def memory_kb(pid):
+    """Its share of the memory that it uses, the ring between collector and server included."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+
+
 class Soak:
     def __init__(self, daemon, services):
         self.daemon = daemon
@@ -47,7 +53,7 @@ class Soak:
         self.finished = {}  # id: samples, of sessions that were seen to have ended
         self.deleted = set()
         self.answers = {}  # status: count
-        self.samples = []  # (time, bytes, descriptors of the supervisor, of the server)
+        self.samples = []  # (time, {process: KB}, descriptors of the supervisor, of the server)
         self.churned = self.killed = self.filled = 0
 
     def over(self):
@@ -165,14 +171,11 @@ class Soak:
         while not self.over():
             with contextlib.suppress(OSError, KeyError, StopIteration):
                 children = self.daemon.children()
-                pids = [self.daemon.process.pid, *children.values()]
-                size = 0
-                for pid in pids:
-                    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-                        size += next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+                pids = {"profd": self.daemon.process.pid, **children}
+                sizes = {name: memory_kb(pid) for name, pid in pids.items()}
                 if len(children) == len(CHILDREN):
-                    self.samples.append((time.monotonic(), size, len(os.listdir(f"/proc/{pids[0]}/fd")),
-                                         len(os.listdir(f"/proc/{children['profd-server']}/fd"))))
+                    self.samples.append((time.monotonic(), sizes, len(os.listdir(f"/proc/{pids['profd']}/fd")),
+                                         len(os.listdir(f"/proc/{pids['profd-server']}/fd"))))
             time.sleep(2)
 
     def judge(self):
@@ -181,7 +184,10 @@ class Soak:
         first = [s for s in self.samples if WARM_S <= s[0] - start < WARM_S + third]
         last = [s for s in self.samples if s[0] >= self.until - third]
         check(first and last, f"nothing was measured: {len(self.samples)}")
-        before, after = (statistics.median(s[1] for s in part) for part in (first, last))
+        parts = [{name: [s[1][name] for s in part] for name in ("profd", *CHILDREN)} for part in (first, last)]
+        for name in parts[0]:
+            print(f"# {name}: " + ", then ".join(f"{statistics.median(part[name]) / 1024:.1f} MB" for part in parts))
+        before, after = (statistics.median(sum(s[1].values()) for s in part) for part in (first, last))
         print(f"# {self.churned} short processes, {self.killed} kills, {self.filled} times full; answers {self.answers}; "
               f"{len(self.finished)} finished sessions; {before / 1024:.1f} MB after the beginning, {after / 1024:.1f} MB at the end; "
               f"descriptors of the supervisor {first[0][2]} to {last[-1][2]}, of the server at most {max(s[3] for s in first)}, "
