@@ -28,11 +28,11 @@ static inline int clickhouse_no_day(struct err *err)
 /* All of the day without data; what is rolled up comes hour by hour, with its minutes. */
 int clickhouse_history_hours(void *ctx, const struct store_day *day, store_window_fn *visit,
 			     void *visit_ctx, unsigned *ret_damaged, struct err *err) must_use;
-/* Totals of the day of all hosts from day->host to @last_host (NULL = of every host) in the order of
- * their names, one after the other; window->host says whose. What is rolled up comes hour by hour,
- * with those of its minutes that @query asks for; other minutes come one by one. What cannot be read
- * is left out and counted in *ret_damaged (may be NULL). -EIO with reason and remedy, -ENOMEM, or
- * what the visitor returns. Asks the server: may block for its limit of time. */
+/* Totals of the day of all hosts from day->host to @last_host (NULL = of every host) in the order
+ * of their names, one after the other; window->host says whose. What is rolled up comes hour by
+ * hour, with those of its minutes that @query asks for; other minutes come one by one. What cannot
+ * be read is left out and counted in *ret_damaged (may be NULL). -EIO with reason and remedy,
+ * -ENOMEM, or what the visitor returns. Asks the server: may block for its limit of time. */
 int clickhouse_history_totals(struct clickhouse *ch, const struct store_day *day,
 			      const char *last_host, const struct store_window_query *query,
 			      store_window_fn *visit, void *ctx, unsigned *ret_damaged,
