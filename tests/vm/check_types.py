@@ -231,16 +231,10 @@ def go_heap(console):
 
 
 def io(console):
-    completed(console, "io")
-    due, moved = console.json("counted io"), collections.Counter()
-    for stack, value in console.folded("threads io"):
-        # requests of io_uring that would wait are moved by a thread of the kernel, which has a name of its own
-        moved[stack[0] in due or stack[0].startswith(("iou-wrk-", "io_wqe_worker"))] += value
-    total = due["steady"] + due["passing"]
+    session, due = completed(console, "io"), console.json("counted io")
     if not features_of(console)[0]["io_uring"]:
-        total -= due["by_ring"]
-    assert moved[True] == total, f"{moved}, {due}"
-    return "exact"
+        due["steady"] -= due["by_ring"]
+    return support.bytes_moved(console.folded("threads io"), due, session["quality"]["notes"])
 
 
 JUDGES = {"cpu": cpu, "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, "elapsed", 3),
