@@ -8,6 +8,7 @@
 A private apt configuration reads the suites below, so that the machine's own lists and packages stay as they are.
 Kernels are chosen by suite: each suite's newest package of each version. What is unpacked is kept for later runs."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -208,11 +209,18 @@ def fetch_qemu():
     return root
 
 
+def act(what, *which):
+    if what == "btf":
+        print(fetch_btf())
+    elif what == "kernel":
+        print(fetch_kernel(*which))
+    elif what == "qemu":
+        print(fetch_qemu())
+
+
 if __name__ == "__main__":
     os.makedirs(WORK, exist_ok=True)
-    if sys.argv[1] == "btf":
-        print(fetch_btf())
-    elif sys.argv[1] == "kernel":
-        print(fetch_kernel(*sys.argv[2:4]))
-    elif sys.argv[1] == "qemu":
-        print(fetch_qemu())
+    # two may be asked for at a time: the second finds what the first has fetched
+    with open(os.path.join(WORK, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        act(*sys.argv[1:])
