@@ -312,10 +312,10 @@ static int read_totals(const struct history_row *row, struct store_minute minute
 		return count > 0 ? 0 : -EUCLEAN;
 	}
 	window->whole = row->kept != 0;
-	window->samples = row->samples;
-	window->lost = row->lost;
-	window->value = row->value;
-	window->profiled_ms = row->profiled_ms;
+	window->samples = row->numbers.samples;
+	window->lost = row->numbers.lost;
+	window->value = row->numbers.value;
+	window->profiled_ms = row->numbers.profiled_ms;
 	return 0;
 }
 
@@ -328,7 +328,7 @@ static int visit_row(struct windows *windows, const struct history_row *row)
 		.type = row->type,
 		.owners = row->owners,
 		.from_ns = row->ts * NS_PER_S,
-		.bytes = row->size > beside ? row->size - beside : 0,
+		.bytes = row->numbers.size > beside ? row->numbers.size - beside : 0,
 	};
 	cleanup_free void *data = NULL;
 	int rc = read_totals(row, minutes, &window);

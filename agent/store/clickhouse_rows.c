@@ -86,6 +86,18 @@ int row_read_chunk(struct bytes *in, struct chunk_row *ret)
 	return end_row(in);
 }
 
+static struct row_numbers take_numbers(struct bytes *in)
+{
+	struct row_numbers ret;
+
+	ret.samples = bytes_u64(in);
+	ret.lost = bytes_u64(in);
+	ret.value = (int64_t)bytes_u64(in);
+	ret.profiled_ms = bytes_u32(in);
+	ret.size = bytes_u32(in);
+	return ret;
+}
+
 int row_read_history(struct bytes *in, struct history_row *ret)
 {
 	int rc = row_begin(in);
@@ -101,11 +113,7 @@ int row_read_history(struct bytes *in, struct history_row *ret)
 	ret->service = row_text(in);
 	ret->type = row_text(in);
 	ret->owners = row_text(in);
-	ret->samples = bytes_u64(in);
-	ret->lost = bytes_u64(in);
-	ret->value = (int64_t)bytes_u64(in);
-	ret->profiled_ms = bytes_u32(in);
-	ret->size = bytes_u32(in);
+	ret->numbers = take_numbers(in);
 	ret->minutes = row_blob(in, ROW_BLOB_MAX, &ret->minutes_len);
 	ret->z = row_blob(in, ROW_BLOB_MAX, &ret->len);
 	return end_row(in);
@@ -146,11 +154,7 @@ bool row_read_total_item(struct bytes *in, struct total_item *ret)
 	ret->op = bytes_u64(in);
 	ret->seq = bytes_u32(in);
 	ret->kept = bytes_u32(in);
-	ret->samples = bytes_u64(in);
-	ret->lost = bytes_u64(in);
-	ret->value = (int64_t)bytes_u64(in);
-	ret->profiled_ms = bytes_u32(in);
-	ret->size = bytes_u32(in);
+	ret->numbers = take_numbers(in);
 	return true;
 }
 

@@ -75,6 +75,14 @@ enum history_row_kind {
 	HISTORY_POSITION, /* how far the feed was read */
 };
 
+/* Sums over a minute, or over a part of one. */
+struct row_numbers {
+	uint64_t samples, lost;
+	int64_t value;
+	uint32_t profiled_ms; /* how long was looked */
+	uint32_t size; /* bytes of the data on the server, also when the data is not asked for */
+};
+
 struct history_row {
 	const char *host;
 	uint8_t row;
@@ -83,10 +91,7 @@ struct history_row {
 	uint32_t seq;
 	uint32_t kept;
 	const char *service, *type, *owners;
-	uint64_t samples, lost;
-	int64_t value;
-	uint32_t profiled_ms;
-	uint32_t size; /* of @z on the server, also when it is not asked for */
+	struct row_numbers numbers;
 	const void *minutes;
 	size_t minutes_len;
 	const void *z;
@@ -106,7 +111,7 @@ struct totals_row {
 	uint64_t op; /* of minutes 0 */
 	uint32_t seq;
 	const char *service, *type, *owners;
-	uint32_t size; /* bytes, as in struct history_row */
+	uint32_t size; /* bytes, as in struct row_numbers */
 	const void *minutes; /* of an hour */
 	size_t minutes_len;
 	const void *items; /* row_read_total_item() reads them */
@@ -123,9 +128,7 @@ struct total_item {
 	uint32_t ts; /* seconds since 1970 */
 	uint64_t op;
 	uint32_t seq, kept; /* kept = 1: whole */
-	uint64_t samples, lost;
-	int64_t value;
-	uint32_t profiled_ms, size;
+	struct row_numbers numbers;
 };
 /* The next one of a row's items; false at their end. */
 bool row_read_total_item(struct bytes *in, struct total_item *ret) must_use;

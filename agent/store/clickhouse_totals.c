@@ -192,6 +192,11 @@ static int read_items(struct totals *totals, const struct totals_row *row)
 	return rc;
 }
 
+static uint64_t bytes_of_data(uint32_t size)
+{
+	return size > HISTORY_ROW_EXTRA ? size - HISTORY_ROW_EXTRA : 0;
+}
+
 /* One window for each minute. A whole minute replaces what came before it; an operation that was
  * sent twice has two equal rows. */
 static int visit_minutes(struct totals *totals, const struct totals_row *row)
@@ -209,11 +214,11 @@ static int visit_minutes(struct totals *totals, const struct totals_row *row)
 			minute = window;
 		if (!last || by_operation(last, item) != 0) {
 			minute.from_ns = item->ts * NS_PER_S;
-			minute.samples += item->samples;
-			minute.lost += item->lost;
-			minute.value += item->value;
-			minute.profiled_ms += item->profiled_ms;
-			minute.bytes += item->size > HISTORY_ROW_EXTRA ? item->size - HISTORY_ROW_EXTRA : 0;
+			minute.samples += item->numbers.samples;
+			minute.lost += item->numbers.lost;
+			minute.value += item->numbers.value;
+			minute.profiled_ms += item->numbers.profiled_ms;
+			minute.bytes += bytes_of_data(item->numbers.size);
 		}
 		last = item;
 	}

@@ -684,7 +684,6 @@ static void test_durations(void **state)
 /* All of them wait in libc: who called it is judged. What libc does on a CPU stays its own. */
 static void test_whose_wait_it_is(void **state)
 {
-#define FEW_HZ 15 /* samples a second */
 #define LOCKS(name) "main;" name ";pthread_mutex_lock;futex@kernel;schedule@kernel"
 	static const struct part waits_of[2][2] = {
 		{ { LOCKS("drain"), 80, NULL, "futex" }, { LOCKS("fill"), 20, NULL, "futex" } },
