@@ -170,7 +170,7 @@ struct walk_script {
 	uint32_t outcome;	/* why script frames are missing, 0 = they are not */
 	uint32_t saved_count, saved_limit; /* of the walk, when the entry at hand began */
 	uint64_t saved_hash;
-	uint64_t bare_at; /* offset of the last pc in V8's file that no row tells of, 0 = none */
+	uint64_t bare_at; /* module and offset of the last pc that no row tells of, 0 = none */
 	uint64_t chain; /* hash of the functions without their positions, 0 = there are none */
 	uint32_t wakeups; /* since wakeups_ns */
 	uint64_t wakeups_ns;

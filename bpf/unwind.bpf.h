@@ -14,6 +14,7 @@
 #define WALK_TURNS_MAX	   (PROF_WORDS_MAX + 1) /* every frame, and the ends of entries */
 #define WALK_PROBED_MAX	   8u /* calls within each other that are probed where they return */
 #define WALK_PAGE_MASK	   4095ull
+#define WALK_OFFSET_BITS   40u /* more than the offsets that a table describes (UNWIND_PAGES_MAX) */
 
 _Static_assert(WALK_COMPAT_FRAMES >= 127, "the API promises 127 frames on every kernel");
 
@@ -179,6 +180,7 @@ VERIFIED_ONCE(walk_v8)
 static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool scripts,
 				     const bool compat)
 {
+	uint64_t place = (uint64_t)s->map.mapping.module << WALK_OFFSET_BITS | fo;
 	uint32_t gap = OUTCOME_jit_end;
 	struct unwind_rule rule;
 	int result;
@@ -189,7 +191,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 		if (result == UNWIND_STEPPED || result == UNWIND_FINISHED)
 			return result;
 	}
-	if (scripts && s->script.is_v8 && fo == s->script.bare_at &&
+	if (scripts && s->script.is_v8 && place == s->script.bare_at &&
 	    s->table_module == s->map.mapping.module) {
 		gap = OUTCOME_no_row_for_pc; /* all interpreted functions return to one pc */
 	} else if (!(s->map.mapping.flags & PROF_MAPPING_JIT)) {
@@ -198,7 +200,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 				walk_mark_exact(s);
 			return unwind_step(&s->at, &rule);
 		}
-		s->script.bare_at = fo;
+		s->script.bare_at = place;
 	}
 	if (scripts && s->script.is_v8 && gap != OUTCOME_no_rows &&
 	    s->map.mapping.flags & (PROF_MAPPING_JIT | PROF_MAPPING_RUNTIME))
