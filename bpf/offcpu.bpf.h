@@ -549,18 +549,22 @@ static __always_inline uint64_t off_leave(struct task_struct *task, bool preempt
 {
 	struct off_state *state;
 	uint64_t cpu_stolen_ns;
+	bool ends;
 
-	if (!task->pid || task->flags & PF_EXITING)
+	if (!task->pid)
 		return OFF_NOT_READ;
-	state = off_wanted(task);
+	ends = task->flags & PF_EXITING;
+	state = ends ? off_state_get(task, false) : off_wanted(task);
 	if (!state)
 		return OFF_NOT_READ;
-	cpu_stolen_ns = off_cpu_stolen(task);
 	if (state->since_ns && state->generation == config.off_generation) {
 		outcome_count(OUTCOME_return_missed);
 		off_record_unseen(state, task, now_ns);
-		state->came = 0;
+		state->came = state->since_ns = 0;
 	}
+	if (ends)
+		return OFF_NOT_READ;
+	cpu_stolen_ns = off_cpu_stolen(task);
 	state->stolen_ns += off_stolen_now(state, task, cpu_stolen_ns);
 	state->since_ns = now_ns;
 	state->run_delay_ns = off_run_delay(task);

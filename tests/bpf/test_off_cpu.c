@@ -724,8 +724,9 @@ static uint64_t unseen(void)
 }
 
 /* A kernel may hide switches from tracers: that of a thread that comes back to another CPU is
- * counted, its wait is known, and what was stolen is not the difference of those CPUs' clocks. */
-static void test_return_missed(void **state)
+ * counted, its wait is known, and what was stolen is not the difference of those CPUs' clocks. Also
+ * where the thread @ends without another wait. */
+static void return_missed(bool ends)
 {
 	static const char *const first_cpus[] = { "0", "1" };
 	uint64_t sweep_ns, swept_ns, woken_ns, ran_ns;
@@ -759,17 +760,33 @@ static void test_return_missed(void **state)
 		wake_up(false);
 		ran_ns = clock_monotonic_ns() - 19 * NS_PER_MS;
 		assert_int_equal(bpf_set_link(agent->waits->progs.off_switch, link, true), 0);
-		wake_up(true);
+		if (ends)
+			assert_int_equal(kill(pid, SIGKILL), 0);
+		else
+			wake_up(true);
+		bpf_recording_poll(&recording, agent, 20);
 		assert_int_equal(bpf_agent_sweep(agent, false, NULL, NULL), 0);
 		bpf_recording_poll(&recording, agent, 20);
 		assert_int_equal(bpf_agent_costs(agent, &after), 0);
 		assert_true(after.outcomes[OUTCOME_return_missed] > before.outcomes[OUTCOME_return_missed]);
 		assert_in_range(unseen(), woken_ns - swept_ns - NS_PER_MS, ran_ns - sweep_ns);
-		assert_true(readings("mover", PROF_SAMPLE_STOLEN, &first, &last));
-		assert_in_range(last->value - first->value, 0, last->time_ns - first->time_ns);
+		if (!ends) {
+			assert_true(readings("mover", PROF_SAMPLE_STOLEN, &first, &last));
+			assert_in_range(last->value - first->value, 0, last->time_ns - first->time_ns);
+		}
 		assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 		end(NULL);
 	}
+}
+
+static void test_return_missed(void **state)
+{
+	return_missed(false);
+}
+
+static void test_return_missed_before_the_end(void **state)
+{
+	return_missed(true);
 }
 
 /* Waits between a stop and the next start are not recorded. */
@@ -889,6 +906,7 @@ int main(void)
 		test(test_stop_and_start), test(test_as_on_5_14),
 		test(test_as_on_5_10), test(test_tid_is_used_again),
 		test(test_never_switches_and_killed), test(test_stolen), test(test_return_missed),
+		test(test_return_missed_before_the_end),
 	};
 
 	if (bpf_target_skip())
