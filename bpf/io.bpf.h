@@ -8,7 +8,7 @@
  * of their own, and less room: a build's, which are forgotten later, would take the others' share.
  *
  * What a thread has moved is also counted, every call of it: that is exact, and samples say where
- * (PROF_SAMPLE_MOVED, sent by offcpu.bpf.h at both ends of a session and of the thread).
+ * (PROF_SAMPLE_MOVED, sent by sweep.bpf.h at both ends of a session and of the thread).
  *
  * Where a call ends is the only place that sees what was moved, for every kind of file and also
  * without waiting: the end of the kernel's function of each call that moves bytes (fexit), which no

@@ -4,6 +4,7 @@
  * See bpf/README.md. */
 #include "bpf/io_ring.bpf.h"
 #include "bpf/locks.bpf.h"
+#include "bpf/sweep.bpf.h"
 #include "bpf/wakers.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

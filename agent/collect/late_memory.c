@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stacks of threads that sleep through a sweep (bpf/offcpu.bpf.h): the kernel sent their registers,
+/* Stacks of threads that sleep through a sweep (bpf/sweep.bpf.h): the kernel sent their registers,
  * and their memory is read from outside. A read may hang for ever (userfaultfd, FUSE, a process
  * that is stuck), so it is a child that reads and walks, with what the collector knew when it was
  * forked; it has as long as any late stack, and is killed then. What it does not answer stays what
