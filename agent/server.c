@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -27,6 +28,7 @@
 #include "api/push/push.h"
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
+#define MALLOC_ARENAS	2	       /* see server_run() */
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
 #define TRY_MS		10000
@@ -517,6 +519,9 @@ int server_run(const struct server_options *options)
 	int rc = message ? read_keys(&server, &err)
 			 : err_set(&err, ENOMEM, NULL, NULL, "no memory to start the server");
 
+	/* A thread's arena keeps what its last answer took. One profile is built at a time, so that
+	 * shared arenas need the memory of one. */
+	(void)mallopt(M_ARENA_MAX, MALLOC_ARENAS);
 	if (rc == 0)
 		rc = drop_privileges(&err);
 	if (rc == 0)
