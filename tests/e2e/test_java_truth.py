@@ -20,6 +20,7 @@ PROGRAM = os.path.join(ROOT, "tests/workloads/java/Chains.java")
 WAITS = os.path.join(ROOT, "tests/workloads/java/Waits.java")
 VIRTUAL = os.path.join(ROOT, "tests/workloads/java/Virtual.java")
 CHURN = os.path.join(ROOT, "tests/workloads/java/Churn.java")
+REDEFINED = os.path.join(ROOT, "tests/workloads/java/Redefined.java")
 VERSIONS = (8, 11, 17, 21, 25)
 MODES = {"mixed": (), "interpreted": ("-Xint",), "c1": ("-XX:TieredStopAtLevel=1",)}
 # C2 of JDK 8 puts all branches into one method, and places in loops without a safepoint are recorded only then.
@@ -214,7 +215,7 @@ def check_waits(java, mode, folder):
 
 
 def profile(java, folder, *arguments):
-    """The stacks of two seconds of a program's CPU time."""
+    """The stacks of two seconds of a program's CPU time. @arguments: the program, with options of its own before it."""
     with Daemon() as daemon, running(java, "-cp", folder, *arguments, stdin=subprocess.PIPE) as program:
         session = daemon.start_profile(f"pid:{program.pid}", 600, rate=499)
         before = cpu_ns(program.pid)
@@ -272,6 +273,35 @@ def unloaded_classes():
             check(named > 0.5 * sum(value for _, value in stacks), f"{version}: {named} of {sum(v for _, v in stacks)}")
 
 
+def redefined_classes():
+    """A method whose code was replaced while it ran: its lines and callees are those of the code that runs."""
+    with open(REDEFINED, encoding="utf-8") as f:
+        lines = ["", *f.read().splitlines()]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["javac", "-g", "-Xlint:-options", "--release", "8", "-d", folder, REDEFINED], check=True)
+        agent, manifest = os.path.join(folder, "agent.jar"), os.path.join(folder, "manifest")
+        with open(manifest, "w", encoding="ascii") as f:
+            f.write("Premain-Class: Redefined\nCan-Redefine-Classes: true\n")
+        subprocess.run(["jar", "cfm", agent, manifest, "-C", folder, "Redefined.class"], check=True)
+        for version, java in installed().items():
+            times, missing = collections.Counter(), 0
+            for stack, value in profile(java, folder, f"-javaagent:{agent}", "Redefined"):
+                made = [(name, line) for name, _, line in stack if name.startswith("MadeAs")]
+                missing += value if any(name == "[java]" for name, _, _ in stack) else 0
+                if not made:
+                    continue
+                names = [name for name, _ in made]
+                check(names in (["MadeAsOne.caller"], ["MadeAsOne.caller", "MadeAsOne.one"], ["MadeAsOne.caller", "MadeAsOne.two"],
+                                ["MadeAsOne.one"], ["MadeAsOne.two"]), f"{version}: {stack}")
+                if len(made) == 2:
+                    check(f" {names[1][-3:]}(" in lines[made[0][1]], f"{version}: {made}")
+                if names[-1] != "MadeAsOne.caller":
+                    times[names[-1]] += value
+                    check(any(f"of {names[-1][-3:]}" in line for line in lines[made[-1][1] - 3:made[-1][1] + 4]), f"{version}: {made}")
+            print(f"# {version}: {dict(times)}, {missing / 1e6:.0f} ms with a frame that was gone")
+            check(len(times) == 2 and min(times.values()) > 0.2 * sum(times.values()), f"{version}: {times}")
+
+
 def of(version):
     def test():
         java = installed().get(version)
@@ -297,4 +327,4 @@ def old_kernels():
 
 
 if __name__ == "__main__":
-    main(*map(of, VERSIONS), old_kernels, virtual_threads, unloaded_classes)
+    main(*map(of, VERSIONS), old_kernels, virtual_threads, unloaded_classes, redefined_classes)

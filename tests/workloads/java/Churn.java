@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.io.InputStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Locale;
@@ -42,13 +44,14 @@ public class Churn {
                 length += got;
         }
         template = java.util.Arrays.copyOf(template, length);
+        ThreadMXBean cpu = ManagementFactory.getThreadMXBean();
         System.out.println("ready");
         long total = 0;
         for (int i = 1;; i++) {
             String number = String.format(Locale.ROOT, "%04d", i % 10000);
             Method caller = new Loader().make(numbered(template, number)).getMethod("caller_" + number, int.class);
-            long begin = System.nanoTime();
-            while (System.nanoTime() - begin < 20_000_000)
+            long begin = cpu.getCurrentThreadCpuTime();
+            while (cpu.getCurrentThreadCpuTime() - begin < 20_000_000)
                 total += (Long) caller.invoke(null, 300);
             if (i % 8 == 0)
                 System.gc();
