@@ -261,8 +261,9 @@ def unloaded_classes():
         subprocess.run(["javac", "-g", "-Xlint:-options", "--release", "8", "-d", folder, CHURN], check=True)
         for version, java in installed().items():
             stacks = profile(java, folder, "Churn")
-            named = missing = 0
+            total = named = missing = 0
             for stack, value in stacks:
+                total += value if any(name == "Churn.main" for name, _, _ in stack) else 0
                 made = [name for name, _, _ in stack if name.startswith("Churn$Made.")]
                 numbers = {name[-4:] for name in made}
                 roles = [name[len("Churn$Made."):-5] for name in made]
@@ -270,7 +271,7 @@ def unloaded_classes():
                 named += value if made else 0
                 missing += value if any(name == "[java]" for name, _, _ in stack) else 0
             print(f"# {version}: {named / 1e6:.0f} ms named, {missing / 1e6:.0f} ms with a frame that was gone")
-            check(named > 0.5 * sum(value for _, value in stacks), f"{version}: {named} of {sum(v for _, v in stacks)}")
+            check(named > 0.5 * total > 0, f"{version}: {named} of {total} in the thread that works")
 
 
 def redefined_classes():
