@@ -232,13 +232,11 @@ static int wait_for_samples_ms(const struct collector *c)
 	return POLL_SLOW_MS;
 }
 
-static int wait_ms(const struct collector *c)
+static int wait_for_others_ms(const struct collector *c)
 {
 	if (module_index_is_due(c->index, clock_monotonic_ns()))
 		return POLL_PENDING_MS;
-	if (c->script_due)
-		return script_wait_ms(c, SWEEP_MS);
-	if (c->sweep_due)
+	if (c->script_due || c->sweep_due)
 		return SWEEP_MS;
 	if (!collector_active(c))
 		return POLL_IDLE_MS;
@@ -247,6 +245,11 @@ static int wait_ms(const struct collector *c)
 	if (!c->mmaps_polled)
 		return MMAP_HOLD_MS; /* then they wake the loop again */
 	return wait_for_samples_ms(c);
+}
+
+static int wait_ms(const struct collector *c)
+{
+	return script_wait_ms(c, wait_for_others_ms(c));
 }
 
 static void handle(struct collector *c, int fd)

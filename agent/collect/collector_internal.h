@@ -95,8 +95,8 @@ struct collector {
 	uint64_t families[FEED_FAMILIES_MAX]; /* followed, by the bit of struct proc.families; 0 = free */
 
 	/* runtimes */
-	bool script_due;	  /* of some process something is to be asked or fed */
-	uint64_t script_at_ns;	  /* the reader is to be asked again not before */
+	bool script_due;	  /* of some process something is to be asked or fed now */
+	uint64_t script_at_ns;	  /* when the reader is to be asked again; UINT64_MAX = never */
 	unsigned script_requests; /* that the reader has not answered */
 
 	/* feed */

@@ -338,31 +338,37 @@ void script_feed_again(struct collector *c)
 /* ---- the reader --------------------------------------------------------------------------------
  */
 
-/* True: something of it stays due. */
+/* True: something of it stays due, if only when it is time or the reader has answered others. */
 static bool pump(struct collector *c, struct proc *proc, uint64_t now_ns)
 {
 	struct script_frames *frames = proc->script;
 	bool is_unknown = frames->state == SCRIPT_UNKNOWN && frames->runtime.kind != SCRIPT_NONE;
-	bool is_due = false, may_ask = c->reader_fd >= 0 && c->script_requests < REQUESTS_MAX;
+	bool waits = false, is_refused = false, may_ask = c->script_requests < REQUESTS_MAX;
 
 	if (proc->ended_ns && !frames->flight)
 		script_frames_adopt(frames);
-	if (!feed_names(c, frames))
+	if (!feed_names(c, frames)) {
+		c->script_due = true;
 		return true;
+	}
 	if (proc->ended_ns || c->reader_fd < 0)
 		return false;
 	if (is_unknown && now_ns < frames->ask_ns) {
 		c->script_at_ns = c->script_at_ns < frames->ask_ns ? c->script_at_ns : frames->ask_ns;
-		is_due = true;
+		waits = true;
 	} else if (is_unknown) {
-		is_due = !may_ask || !ask_check(c, proc);
+		waits = !may_ask;
+		is_refused = may_ask && !ask_check(c, proc);
 	}
 	while (frames->asked < frames->frames.count && frames->frames.data[frames->asked].functions)
 		frames->asked++; /* inherited */
 	if ((frames->state == SCRIPT_READY || (frames->fits && frames->state != SCRIPT_REFUSED)) &&
-	    !frames->flight && frames->asked < frames->frames.count)
-		is_due |= !may_ask || !ask_names(c, proc);
-	return is_due;
+	    !frames->flight && frames->asked < frames->frames.count) {
+		waits |= !may_ask;
+		is_refused |= may_ask && !ask_names(c, proc);
+	}
+	c->script_due |= is_refused;
+	return waits || is_refused;
 }
 
 void script_pump(struct collector *c, uint64_t now_ns)
@@ -370,16 +376,13 @@ void script_pump(struct collector *c, uint64_t now_ns)
 	struct proc *proc;
 	size_t at = 0;
 
-	if (!c->script_due)
+	if (!c->script_due && now_ns < c->script_at_ns)
 		return;
 	c->script_due = false;
 	c->script_at_ns = UINT64_MAX;
-	while ((proc = proc_table_next_kept(c->procs, &at))) {
-		if (!proc->script || !proc->script->due)
-			continue;
-		proc->script->due = pump(c, proc, now_ns);
-		c->script_due |= proc->script->due;
-	}
+	while ((proc = proc_table_next_kept(c->procs, &at)))
+		if (proc->script && proc->script->due)
+			proc->script->due = pump(c, proc, now_ns);
 }
 
 int script_wait_ms(const struct collector *c, int max)
@@ -433,12 +436,12 @@ void script_receive(struct collector *c)
 			close_reader(c);
 			break;
 		}
-		if (head->kind == CONTROL_SCRIPT_CHECKED) {
+		if (head->kind == CONTROL_SCRIPT_CHECKED)
 			on_checked(c);
+		if (head->kind == CONTROL_SCRIPT_CHECKED ||
+		    (head->kind == CONTROL_SCRIPT_NAMED && on_named(c))) {
 			c->script_requests -= c->script_requests > 0;
-			c->script_due = true;
-		} else if (head->kind == CONTROL_SCRIPT_NAMED && on_named(c)) {
-			c->script_requests -= c->script_requests > 0;
+			c->script_due = true; /* others may ask */
 		}
 		channel_message_close(&c->message);
 	}

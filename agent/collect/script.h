@@ -22,7 +22,7 @@ void script_end(struct collector *c, struct proc *proc);
 uint64_t script_frame_word(struct collector *c, struct proc *proc, uint64_t a, uint64_t b);
 /* Asks the reader and feeds names, as far as either takes them. */
 void script_pump(struct collector *c, uint64_t now_ns);
-/* How long the loop may wait until script_pump() has something to do, at most @max. */
+/* How long the loop may wait until it is time to ask the reader again, ms, at most @max. */
 int script_wait_ms(const struct collector *c, int max);
 /* Feeds the names of all frames again, for a new server. */
 void script_feed_again(struct collector *c);
