@@ -42,6 +42,11 @@ struct clickhouse {
 	} versions[2]; /* of its own days, of all hosts' */
 	struct history_spans *spans; /* sums of days as of a version */
 	size_t span_rows;
+	pthread_mutex_t days_lock; /* of the next; no question is asked while it is held */
+	struct own_days {
+		struct buf answer; /* the list of its own days, as the server gave it */
+		uint64_t asked_ns, written; /* monotonic, 0 = never; the journal's number then */
+	} own_days;
 	uint64_t clean_next_ns; /* of the sender's thread: monotonic, when it looks for what is not
 				   needed any more */
 };

@@ -59,6 +59,8 @@ static void engine_close(void *ctx)
 	clickhouse_spans_deinit(ch);
 	(void)pthread_mutex_destroy(&ch->bytes_lock);
 	(void)pthread_mutex_destroy(&ch->spans_lock);
+	(void)pthread_mutex_destroy(&ch->days_lock);
+	buf_deinit(&ch->own_days.answer);
 	free(ch->path);
 	free(ch);
 }
@@ -183,6 +185,7 @@ int clickhouse_engine_open(const char *path, const char *url, const char *host,
 	ch->dir_fd = ch->lock_fd = -1;
 	(void)pthread_mutex_init(&ch->bytes_lock, NULL);
 	(void)pthread_mutex_init(&ch->spans_lock, NULL);
+	(void)pthread_mutex_init(&ch->days_lock, NULL);
 	atomic_store(&ch->shrunk, true);
 	rc = open_all(ch, err);
 	if (rc < 0) {

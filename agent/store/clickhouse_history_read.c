@@ -14,6 +14,7 @@
 
 #define S_PER_DAY  86400
 #define S_PER_HOUR 3600
+#define OWN_DAYS_NS (600 * NS_PER_S) /* how long the list of days is kept at most */
 
 VEC_DEFINE(history_rows, struct history_row);
 
@@ -100,27 +101,67 @@ static void add_days(struct buf *sql, const char *host, bool every_host)
 		   every_host ? host : "", every_host ? ", host" : "");
 }
 
-int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx,
-			    struct err *err)
+/* Nobody else writes days of this host: while it writes nothing, the list stays as it is. */
+static bool copy_own_days(struct clickhouse *ch, struct buf *ret)
 {
-	struct clickhouse *ch = ctx;
-	cleanup_buf struct buf sql = { 0 }, answer = { 0 }, host = { 0 };
-	struct bytes in;
-	int rc;
+	const struct own_days *days = &ch->own_days;
+	bool is_fresh;
+
+	(void)pthread_mutex_lock(&ch->days_lock);
+	is_fresh = days->asked_ns && days->written == journal_written(ch->journal) &&
+		   clock_monotonic_ns() - days->asked_ns < OWN_DAYS_NS;
+	if (is_fresh)
+		buf_add(ret, days->answer.data, days->answer.len);
+	(void)pthread_mutex_unlock(&ch->days_lock);
+	return is_fresh && !ret->error;
+}
+
+static void keep_own_days(struct clickhouse *ch, const struct buf *answer, uint64_t written)
+{
+	struct own_days *days = &ch->own_days;
+
+	(void)pthread_mutex_lock(&ch->days_lock);
+	buf_deinit(&days->answer);
+	buf_add(&days->answer, answer->data, answer->len);
+	days->written = written;
+	days->asked_ns = days->answer.error ? 0 : clock_monotonic_ns();
+	(void)pthread_mutex_unlock(&ch->days_lock);
+}
+
+static int ask_days(struct clickhouse *ch, bool every_host, struct buf *answer, struct err *err)
+{
+	cleanup_buf struct buf sql = { 0 }, host = { 0 };
 
 	sql_text(&host, ch->host);
 	if (host.error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to ask the store");
 	add_days(&sql, host.data, every_host);
-	rc = clickhouse_ask(ch, &sql, &answer, err);
+	return clickhouse_ask(ch, &sql, answer, err);
+}
+
+int clickhouse_history_days(void *ctx, bool every_host, store_day_fn *visit, void *visit_ctx,
+			    struct err *err)
+{
+	struct clickhouse *ch = ctx;
+	cleanup_buf struct buf answer = { 0 };
+	uint64_t written = journal_written(ch->journal);
+	bool is_kept = !every_host && copy_own_days(ch, &answer);
+	int rc = is_kept ? 0 : ask_days(ch, every_host, &answer, err);
+	struct bytes in;
+
 	in = bytes_of(answer.data, answer.len);
 	while (rc == 0) {
 		struct store_day day = { 0 };
 		struct day_row row;
 
 		rc = row_read_day(&in, &row);
-		if (rc <= 0)
-			return rc < 0 ? clickhouse_no_answer(ch, err) : 0;
+		if (rc < 0)
+			return clickhouse_no_answer(ch, err);
+		if (rc == 0) {
+			if (!every_host && !is_kept)
+				keep_own_days(ch, &answer, written);
+			return 0;
+		}
 		day.day = row.day;
 		day.retention_days = row.retention_days;
 		if (strcmp(row.host, ch->host) != 0)

@@ -538,6 +538,16 @@ void journal_tidy(struct journal *journal)
 	empty_last(journal);
 }
 
+uint64_t journal_written(struct journal *journal)
+{
+	uint64_t number;
+
+	(void)pthread_mutex_lock(&journal->lock);
+	number = journal->written;
+	(void)pthread_mutex_unlock(&journal->lock);
+	return number;
+}
+
 uint64_t journal_waiting(struct journal *journal)
 {
 	uint64_t bytes;

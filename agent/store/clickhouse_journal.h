@@ -93,6 +93,8 @@ void journal_done(struct journal *journal, uint64_t at, uint64_t number);
 /* The sender calls it when nothing waits: operations done a while ago are not sent again after a
  * crash. */
 void journal_tidy(struct journal *journal);
+/* The number of the last operation that was written; another one says that something was. */
+uint64_t journal_written(struct journal *journal);
 /* Bytes that are not done. */
 uint64_t journal_waiting(struct journal *journal);
 

@@ -27,16 +27,6 @@ static bool same_day(const struct store_day *a, const struct store_day *b)
 	return a->day == b->day && a->retention_days == b->retention_days && strcmp(a->host, b->host) == 0;
 }
 
-static uint64_t written(struct clickhouse *ch)
-{
-	uint64_t number;
-
-	(void)pthread_mutex_lock(&ch->journal->lock);
-	number = ch->journal->written;
-	(void)pthread_mutex_unlock(&ch->journal->lock);
-	return number;
-}
-
 /* ---- versions -------------------------------------------------------------------------------- */
 
 static int read_versions(struct clickhouse *ch, struct buf *answer, struct day_versions_vec *ret,
@@ -93,7 +83,7 @@ static int renew(struct clickhouse *ch, bool all_hosts, struct err *err)
 {
 	struct versions *versions = &ch->versions[all_hosts];
 	struct day_versions_vec list = { 0 };
-	uint64_t asked = clock_monotonic_ns(), number = written(ch);
+	uint64_t asked = clock_monotonic_ns(), number = journal_written(ch->journal);
 	int rc = ask_versions(ch, all_hosts, &list, err);
 
 	if (rc < 0) {
@@ -126,7 +116,7 @@ static int find_version(struct clickhouse *ch, const struct store_day *day, uint
 	bool other = day->host[0] != '\0', fresh;
 	struct versions *versions = &ch->versions[other];
 	const struct day_version *found;
-	uint64_t number = written(ch);
+	uint64_t number = journal_written(ch->journal);
 	int rc = 0;
 
 	(void)pthread_mutex_lock(&ch->spans_lock);
