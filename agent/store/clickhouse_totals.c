@@ -16,7 +16,7 @@
 
 #define S_PER_DAY  86400
 #define S_PER_HOUR 3600
-#define SETTLED_NS (1800 * NS_PER_S) /* so long after its end an hour gets no more minutes */
+#define SETTLED_NS (600 * NS_PER_S) /* so long after its end an hour gets no more minutes */
 
 /* ---- the statement --------------------------------------------------------------------------- */
 
