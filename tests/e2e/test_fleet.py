@@ -24,6 +24,7 @@ from harness import (FAMILY_A, Daemon, Skip, check, check_sampled, compile_workl
 
 FAMILY_B = "/api/v1/profiling"
 RATE = 199
+FLUSH_S = 31  # a shared store gets continuous data every 30 s
 FORMATS = ("folded", "json", "svg", "flame", "pprof", "firefox", "speedscope", "otlp", "perfscript", "callgrind", "csv")
 
 
@@ -403,6 +404,7 @@ def fleet_answers_as_one(command):
         keys_open_everything(fleet, other)
         told_without_password(fleet)
         spans_of_both(fleet, service, start)
+        flushed = time.monotonic() + FLUSH_S
         named_everywhere(fleet, service)
         span_deleted(fleet, service)
         baseline_outlives(fleet, first)
@@ -410,8 +412,8 @@ def fleet_answers_as_one(command):
         session = fleet.a.start_profile(service, 600, rate=RATE)
         began.append(cpu_ns(process.pid))
         stopped_at_home(fleet, session)
-        # with its first data the last of what was recorded before is stored
         wait_until(lambda: sum(value for _, value in fleet.v.folded(session)), 60, "a flush")
+        time.sleep(max(0, flushed - time.monotonic()))  # then the last of what was recorded before is stored
         of_a = f"&where=host:{fleet.names['a']}"
         before, recorded = window(fleet.v, service, start, of_a), [cpu_ns(process.pid)]
         answer = fleet.a.request("POST", FAMILY_A + "/continuous", {"service": service, "sampleRate": RATE})
