@@ -249,12 +249,11 @@ static bool ask_names(struct collector *c, struct proc *proc)
 	return true;
 }
 
-static void end_names(struct collector *c, struct script_frames *frames)
+static void end_names(struct script_frames *frames)
 {
 	frames->asked += frames->flight;
 	frames->flight = 0;
 	frames->due = true;
-	c->script_due = true;
 }
 
 /* One text of a name; false: it is none. */
@@ -303,7 +302,7 @@ static bool on_named(struct collector *c)
 	}
 	if (answer->more)
 		return false;
-	end_names(c, frames);
+	end_names(frames);
 	return true;
 }
 
@@ -427,6 +426,7 @@ void script_receive(struct collector *c)
 	while (c->reader_fd >= 0) {
 		const struct channel_head *head = (const void *)c->message.data;
 		int rc = channel_receive(c->reader_fd, &c->message);
+		bool is_answered = false; /* others may ask */
 
 		if (rc == 0)
 			break;
@@ -436,13 +436,14 @@ void script_receive(struct collector *c)
 			close_reader(c);
 			break;
 		}
-		if (head->kind == CONTROL_SCRIPT_CHECKED)
+		if (head->kind == CONTROL_SCRIPT_CHECKED) {
 			on_checked(c);
-		if (head->kind == CONTROL_SCRIPT_CHECKED ||
-		    (head->kind == CONTROL_SCRIPT_NAMED && on_named(c))) {
-			c->script_requests -= c->script_requests > 0;
-			c->script_due = true; /* others may ask */
+			is_answered = true;
+		} else if (head->kind == CONTROL_SCRIPT_NAMED) {
+			is_answered = on_named(c);
 		}
+		c->script_requests -= is_answered && c->script_requests;
+		c->script_due |= is_answered;
 		channel_message_close(&c->message);
 	}
 	script_pump(c, clock_monotonic_ns());

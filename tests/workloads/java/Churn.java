@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-import java.io.InputStream;
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.Locale;
 
 /** Loads class Churn.Made again and again, each time with other names for its methods (caller_N calls callee_N), works in it
@@ -37,13 +38,7 @@ public class Churn {
     }
 
     public static void main(String[] arguments) throws Exception {
-        byte[] template = new byte[1 << 16];
-        int length = 0;
-        try (InputStream in = Churn.class.getResourceAsStream("Churn$Made.class")) {
-            for (int got; (got = in.read(template, length, template.length - length)) > 0;)
-                length += got;
-        }
-        template = java.util.Arrays.copyOf(template, length);
+        byte[] template = Files.readAllBytes(Paths.get(Churn.class.getResource("Churn$Made.class").toURI()));
         ThreadMXBean cpu = ManagementFactory.getThreadMXBean();
         System.out.println("ready");
         long total = 0;

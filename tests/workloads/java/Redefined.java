@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-import java.io.InputStream;
 import java.lang.instrument.ClassDefinition;
 import java.lang.instrument.Instrumentation;
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 
 /** Redefines class MadeAsOne again and again while it works, with the code of MadeAsTwo and with its own: other lines, and
  *  caller() calls another method. It is its own agent (-javaagent). */
@@ -16,13 +16,7 @@ public class Redefined {
     }
 
     static byte[] code(String name) throws Exception {
-        byte[] buffer = new byte[1 << 16];
-        int length = 0;
-        try (InputStream in = Redefined.class.getResourceAsStream(name + ".class")) {
-            for (int got; (got = in.read(buffer, length, buffer.length - length)) > 0;)
-                length += got;
-        }
-        return Arrays.copyOf(buffer, length);
+        return Files.readAllBytes(Paths.get(Redefined.class.getResource(name + ".class").toURI()));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -55,7 +49,7 @@ class MadeAsOne {
     static long one(int seed) {
         long sum = seed;
         for (int i = 0; i < 400; i++)
-            sum += sum * i % 7; // of one
+            sum += sum * i % 7;
         return sum;
     }
 
@@ -68,7 +62,7 @@ class MadeAsTwo {
     static long two(int seed) {
         long sum = seed;
         for (int i = 0; i < 400; i++)
-            sum -= sum * i % 5; // of two
+            sum -= sum * i % 5;
         return sum;
     }
 
