@@ -316,3 +316,28 @@ int roll_up_hour(struct store *store, const struct store_day *day, uint64_t hour
 		rc = roll_series(&roll, &roll.series.data[i]);
 	return rc == 0 ? write_hour(&roll, err) : rc;
 }
+
+/* ---- what is left to do ---------------------------------------------------------------------- */
+
+/* Minutes of a rolled-up hour come with that hour's minutes, others without. */
+static int find_minute(void *ctx, const struct store_window *window)
+{
+	uint64_t *first_ns = ctx;
+
+	if (!window->minutes && window->from_ns < *first_ns)
+		*first_ns = window->from_ns;
+	return 0;
+}
+
+int roll_up_next(struct store *store, const struct store_day *day, uint64_t from_ns,
+		 uint64_t *ret_ns, struct err *err)
+{
+	const struct store_window_query query = { .from_ns = from_ns };
+	uint64_t first_ns = UINT64_MAX;
+	int rc = store_history_windows(store, day, &query, find_minute, &first_ns, NULL, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_ns = first_ns == UINT64_MAX ? UINT64_MAX : first_ns - first_ns % HOUR_NS;
+	return 0;
+}

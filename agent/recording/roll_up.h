@@ -12,5 +12,9 @@
  * store's errors; -EUCLEAN: something of the hour is damaged, it stays as it is. */
 int roll_up_hour(struct store *store, const struct store_day *day, uint64_t hour_ns,
 		 struct err *err) must_use;
+/* Sets @ret_ns to the begin of @day's first hour from @from_ns (realtime) on that has minutes which
+ * are not rolled up; UINT64_MAX: none has. One question to the store. The store's errors. */
+int roll_up_next(struct store *store, const struct store_day *day, uint64_t from_ns,
+		 uint64_t *ret_ns, struct err *err) must_use;
 
 #endif

@@ -525,6 +525,39 @@ static void test_an_hour_holds_what_its_minutes_held(void **state)
 	assert_same(&before, &after);
 }
 
+/* The begin of the hour, in hours since midnight; UINT64_MAX = none. */
+static uint64_t next_hour(struct store_fixture *f, uint64_t from)
+{
+	struct err err = { 0 };
+	uint64_t next = 0;
+
+	if (roll_up_next(f->store, &day, START + from * HOUR, &next, &err) < 0)
+		fail_msg("%s", err.text);
+	return next == UINT64_MAX ? next : (next - START) / HOUR;
+}
+
+static void test_hours_with_nothing_to_roll_up_are_passed_over(void **state)
+{
+	struct store_fixture *f = *state;
+	struct err err = { 0 };
+	uint64_t next = 7;
+
+	assert_int_equal(roll_up_next(f->store, &day, START, &next, &err), -ENOENT);
+	assert_int_equal(next, 7);
+	append_group(f, 0);
+	append_minute(f, "web", ",a:19,", 3 * 60 + 59, true, false, 1);
+	append_minute(f, "db", ",a:19,", 9 * 60, true, false, 1);
+	assert_int_equal(next_hour(f, 0), 3);
+	assert_int_equal(next_hour(f, 4), 9);
+	roll(f, 3);
+	assert_int_equal(next_hour(f, 0), 9);
+	roll(f, 9);
+	assert_true(next_hour(f, 0) == UINT64_MAX);
+	/* What came late. */
+	append_minute(f, "web", ",a:19,", 3 * 60, true, false, 1);
+	assert_int_equal(next_hour(f, 0), 3);
+}
+
 static void test_part_of_an_hour(void **state)
 {
 	struct store_fixture *f = *state;
@@ -667,6 +700,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		test(test_an_hour_holds_what_its_minutes_held),
+		test(test_hours_with_nothing_to_roll_up_are_passed_over),
 		test(test_part_of_an_hour),
 		test(test_rolling_up_saves_room),
 		test(test_stacks_outlive_their_hour),

@@ -668,12 +668,26 @@ static void share_losses(struct sessions *s, struct day_recorder *day)
 				   0.999);
 }
 
+/* Rolls up the hour @hour_ns, or a later one: one question passes over all hours before @last_ns
+ * that have nothing to roll up. Sets @hour_ns to where to go on. */
+static int roll_next_hour(struct store *store, const struct store_day *day, uint64_t last_ns,
+			  uint64_t *hour_ns, struct err *err)
+{
+	uint64_t next_ns = *hour_ns;
+	int rc = next_ns < last_ns ? roll_up_next(store, day, next_ns, &next_ns, err) : 0;
+	bool is_due = next_ns < last_ns || *hour_ns == last_ns;
+
+	*hour_ns = is_due ? next_ns + CONTINUOUS_HOUR_NS : last_ns;
+	return rc == 0 && is_due ? roll_up_hour(store, day, next_ns, err) : rc;
+}
+
 /* Rolls up one hour that is over: at most one a flush, and the lock is dropped. At the end of the
  * day all hours are looked at again, for what came late. */
 static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_ns)
 {
 	static struct log_limit limit = { .burst = 2 };
 	uint64_t hour_ns = day->rolled_ns, end_ns = (day->day.day + 1) * CONTINUOUS_DAY_NS;
+	uint64_t last_ns = now_ns - CONTINUOUS_HOUR_NS - CONTINUOUS_ROLL_NS;
 	struct store_day which = day->day;
 	struct err err = { 0 };
 	int rc;
@@ -688,14 +702,15 @@ static void roll_up(struct sessions *s, struct day_recorder *day, uint64_t now_n
 	     now_ns < hour_ns + CONTINUOUS_HOUR_NS + CONTINUOUS_STACKS_NS))
 		return;
 	sessions_unlock(s);
-	rc = roll_up_hour(s->store, &which, hour_ns, &err);
+	last_ns = last_ns < end_ns ? last_ns : end_ns - CONTINUOUS_HOUR_NS;
+	rc = roll_next_hour(s->store, &which, last_ns - last_ns % CONTINUOUS_HOUR_NS, &hour_ns, &err);
 	sessions_lock(s);
 	recorder_forget_stacks(day->recorder);
 	if (is_away(s, rc)) {
 		day->roll_again_ns = clock_monotonic_ns() + ROLL_AGAIN_NS;
 		return;
 	}
-	day->rolled_ns += CONTINUOUS_HOUR_NS;
+	day->rolled_ns = hour_ns;
 	if (rc < 0 && rc != -ENOENT && log_allowed(&limit))
 		log_warn("an hour of the history is kept as minutes: %s",
 			 err.text[0] ? err.text : strerror(-rc));
@@ -710,9 +725,13 @@ static void close_day(struct sessions *s, struct day_recorder *day)
 	if (clock_monotonic_ns() < day->roll_again_ns)
 		return;
 	sessions_unlock(s);
-	for (; !store_is_standby(s->store) && at_ns < end_ns && !is_away(s, rc);
-	     at_ns += CONTINUOUS_HOUR_NS)
+	while (!store_is_standby(s->store) && at_ns < end_ns && !is_away(s, rc)) {
+		rc = roll_up_next(s->store, &over, at_ns, &at_ns, NULL);
+		if (rc < 0 || at_ns >= end_ns)
+			break;
 		rc = roll_up_hour(s->store, &over, at_ns, NULL);
+		at_ns += CONTINUOUS_HOUR_NS;
+	}
 	if (!is_away(s, rc))
 		store_history_seal(s->store, &over);
 	sessions_lock(s);
