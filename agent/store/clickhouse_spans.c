@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Sums of days. Lists ask for those of every day again and again: one question tells which days
  * have changed (by the number of their newest row), the sums of others are kept. Of a fleet the day
- * of every host changes all the time: a question about one host brings those of the next ones. */
+ * of every host changes all the time: a question about one host brings those of the next ones, of
+ * the time that the list shows. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,7 +11,9 @@
 #include "agent/store/clickhouse_history.h"
 #include "agent/store/spans.h"
 
+#define DAY_NS	   (86400 * NS_PER_S)
 #define ROWS_MAX   500000u /* 48 bytes each */
+#define QUESTIONS  2u	/* at once */
 #define HOSTS_MAX  256u /* of one question: 40 MB of answer when each profiles 10 services */
 #define FRESH_NS                                                                                   \
 	(2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its  \
@@ -180,17 +183,48 @@ static void keep(struct clickhouse *ch, struct history_spans **made_take)
 	(void)pthread_mutex_unlock(&ch->spans_lock);
 }
 
-/* False: they are not kept, or of another version; *@ret_rc is set otherwise. */
-static bool hand_out_kept(struct clickhouse *ch, const struct day_version *wanted, uint64_t span_ns,
-			  const struct store_window_query *query, store_span_fn *visit,
-			  void *visit_ctx, int *ret_rc)
+/* Whole stretches of a day. */
+struct range {
+	uint64_t span_ns;
+	uint64_t from_ns, to_ns;
+};
+
+static struct range range_of(const struct store_day *day, const struct store_window_query *query,
+			     uint64_t span_ns)
+{
+	uint64_t begin_ns = day->day * DAY_NS, end_ns = begin_ns + DAY_NS;
+	struct range range = { span_ns, query->from_ns - query->from_ns % span_ns, end_ns };
+
+	if (query->to_ns && query->to_ns < end_ns)
+		range.to_ns = (query->to_ns + span_ns - 1) / span_ns * span_ns;
+	if (range.from_ns < begin_ns)
+		range.from_ns = begin_ns;
+	return range;
+}
+
+/* NULL: what is kept is of another version, or of another time. Lock held. */
+static const struct history_spans *
+find_current(struct clickhouse *ch, const struct day_version *day, const struct range *range)
+{
+	const struct history_spans *kept = *find_kept(ch, &day->day, range->span_ns);
+
+	return kept && kept->version == day->version && kept->from_ns <= range->from_ns &&
+			       kept->to_ns >= range->to_ns
+		       ? kept
+		       : NULL;
+}
+
+/* False: they are not kept; *@ret_rc is set otherwise. */
+static bool hand_out_kept(struct clickhouse *ch, const struct day_version *wanted,
+			  const struct range *range, const struct store_window_query *query,
+			  store_span_fn *visit, void *visit_ctx, int *ret_rc)
 {
 	const struct history_spans *kept;
 	bool found;
 
 	(void)pthread_mutex_lock(&ch->spans_lock);
-	kept = *find_kept(ch, &wanted->day, span_ns);
-	found = kept && kept->version == wanted->version;
+	kept = find_current(ch, wanted, range);
+	found = kept != NULL;
 	if (found)
 		*ret_rc = history_spans_hand_out(kept, query, visit, visit_ctx);
 	(void)pthread_mutex_unlock(&ch->spans_lock);
@@ -202,34 +236,34 @@ static bool hand_out_kept(struct clickhouse *ch, const struct day_version *wante
 /* The days of a question, and the sums of the host that is under way. */
 struct hosts {
 	struct clickhouse *ch;
-	struct day_version days[HOSTS_MAX]; /* by host */
+	const struct day_version *days; /* by host */
 	size_t count, at;
-	uint64_t span_ns;
+	struct range range;
 	struct spans_maker *maker; /* owned; NULL = none of days[at] yet */
 	struct history_spans *first; /* owned: of days[0] */
+	struct err err;
+	int rc;
 };
 
-/* The wanted day and those of the next hosts whose sums are not kept as of their version. */
-static void find_hosts(struct clickhouse *ch, const struct day_version *wanted, uint64_t span_ns,
-		       struct hosts *ret)
+/* Adds the wanted day and those of the next hosts whose sums are not kept as of their version. */
+static int find_hosts(struct clickhouse *ch, const struct day_version *wanted,
+		      const struct range *range, struct day_versions_vec *ret)
 {
 	const struct versions *versions = &ch->versions[1];
+	int rc = day_versions_vec_push(ret, *wanted);
 	const struct day_version *day, *end;
 
-	*ret = (struct hosts){ .ch = ch, .days = { *wanted }, .count = 1, .span_ns = span_ns };
 	(void)pthread_mutex_lock(&ch->spans_lock);
 	end = versions->list + versions->count;
 	day = wanted->day.host[0] ? version_of(versions, &wanted->day) : NULL;
-	for (unsigned i = 1; day && ++day < end && i < HOSTS_MAX; i++) {
-		const struct history_spans *kept;
-
+	while (rc == 0 && day && ++day < end && ret->count < QUESTIONS * HOSTS_MAX) {
 		if (day->day.day != wanted->day.day || day->day.retention_days != wanted->day.retention_days)
 			break;
-		kept = *find_kept(ch, &day->day, span_ns);
-		if (!kept || kept->version != day->version)
-			ret->days[ret->count++] = *day;
+		if (!find_current(ch, day, range))
+			rc = day_versions_vec_push(ret, *day);
 	}
 	(void)pthread_mutex_unlock(&ch->spans_lock);
+	return rc;
 }
 
 static int finish_host(struct hosts *hosts)
@@ -241,6 +275,8 @@ static int finish_host(struct hosts *hosts)
 	if (!made)
 		return rc;
 	made->version = hosts->days[hosts->at].version;
+	made->from_ns = hosts->range.from_ns;
+	made->to_ns = hosts->range.to_ns;
 	if (hosts->at == 0)
 		hosts->first = take_ptr(made);
 	else
@@ -261,23 +297,50 @@ static int add_window(void *ctx, const struct store_window *window)
 	if (rc < 0 || strcmp(window->host, hosts->days[hosts->at].day.host) != 0)
 		return rc;
 	if (!hosts->maker)
-		hosts->maker = spans_maker_create(&hosts->days[hosts->at].day, hosts->span_ns);
+		hosts->maker = spans_maker_create(&hosts->days[hosts->at].day, hosts->range.span_ns);
 	return hosts->maker ? spans_maker_add(hosts->maker, window) : -ENOMEM;
 }
 
-/* Sums of the first of @hosts, NULL if it has no windows; keeps those of the others. */
-static int make_many(struct hosts *hosts, struct history_spans **ret, struct err *err)
+/* Leaves the sums of the first host in @hosts, and keeps those of the others. */
+static void *ask_hosts(void *ctx)
 {
-	static const struct store_window_query all = { .every_host = true };
-	int rc = clickhouse_history_totals(hosts->ch, &hosts->days[0].day,
-					   hosts->days[hosts->count - 1].day.host, &all, add_window, hosts,
-					   NULL, err);
+	struct hosts *hosts = ctx;
+	const struct store_window_query part = { .from_ns = hosts->range.from_ns,
+						 .to_ns = hosts->range.to_ns,
+						 .every_host = true };
+	const char *last_host = hosts->days[hosts->count - 1].day.host;
 
-	if (rc == 0)
-		rc = finish_host(hosts);
+	hosts->rc = clickhouse_history_totals(hosts->ch, &hosts->days[0].day, last_host, &part,
+					      add_window, hosts, NULL, &hosts->err);
+	if (hosts->rc == 0)
+		hosts->rc = finish_host(hosts);
 	spans_maker_destroy(hosts->maker);
-	*ret = hosts->first;
-	return rc;
+	return NULL;
+}
+
+/* Sums of the first of @days, two at least; NULL if it has no windows. Keeps those of the others.
+ * Two questions at once: while the server answers one, the answer of the other is added up. Sums
+ * that the second could not get are asked for when their turn comes. */
+static int make_many(struct clickhouse *ch, const struct day_versions_vec *days,
+		     const struct range *range, struct history_spans **ret, struct err *err)
+{
+	size_t half = days->count / 2;
+	struct hosts hosts = { .ch = ch, .days = days->data, .count = half, .range = *range };
+	struct hosts others = { .ch = ch, .days = days->data + half, .count = days->count - half,
+				.range = *range };
+	pthread_t thread;
+	bool is_beside = pthread_create(&thread, NULL, ask_hosts, &others) == 0;
+
+	(void)ask_hosts(&hosts);
+	if (is_beside)
+		(void)pthread_join(thread, NULL);
+	if (others.first)
+		keep(ch, &others.first);
+	history_spans_destroy(others.first);
+	*ret = hosts.first;
+	if (hosts.rc < 0)
+		*err = hosts.err;
+	return hosts.rc;
 }
 
 int clickhouse_history_spans(void *ctx, const struct store_day *day,
@@ -286,21 +349,26 @@ int clickhouse_history_spans(void *ctx, const struct store_day *day,
 {
 	struct day_version wanted = { { .day = day->day, .retention_days = day->retention_days }, 0 };
 	cleanup(history_spans) struct history_spans *made = NULL;
+	const struct range range = range_of(day, query, span_ns);
+	__attribute__((__cleanup__(day_versions_vec_deinit))) struct day_versions_vec hosts = { 0 };
 	struct clickhouse *ch = ctx;
-	struct hosts hosts;
 	unsigned damaged = 0;
 	int rc;
 
 	if (strcmp(day->host, ch->host) != 0)
 		strcpy(wanted.day.host, day->host);
 	rc = find_version(ch, &wanted.day, &wanted.version, err);
-	if (rc < 0 || hand_out_kept(ch, &wanted, span_ns, query, visit, visit_ctx, &rc))
+	if (rc < 0 || hand_out_kept(ch, &wanted, &range, query, visit, visit_ctx, &rc))
 		return rc;
-	find_hosts(ch, &wanted, span_ns, &hosts);
-	rc = hosts.count > 1 ? make_many(&hosts, &made, err) : 0;
-	if (rc == 0 && !made)
+	rc = find_hosts(ch, &wanted, &range, &hosts);
+	if (rc == 0 && hosts.count > 1)
+		rc = make_many(ch, &hosts, &range, &made, err);
+	if (rc == 0 && !made) {
 		rc = history_spans_make(&wanted.day, span_ns, clickhouse_history_hours, ch, &made, &damaged,
 					err);
+		if (rc == 0)
+			made->to_ns = UINT64_MAX;
+	}
 	if (rc < 0)
 		return rc;
 	rc = history_spans_hand_out(made, query, visit, visit_ctx);

@@ -24,8 +24,9 @@ VEC_DEFINE(span_series, struct span_series);
 VEC_DEFINE(span_rows, struct span_row);
 
 struct history_spans {
-	struct history_spans *next; /* likewise @version: of whoever keeps them */
+	struct history_spans *next; /* likewise up to @to_ns: of whoever keeps them */
 	uint64_t version;
+	uint64_t from_ns, to_ns; /* begins of the stretches that are there */
 	struct store_day day;
 	uint64_t span_ns;
 	struct span_series_vec series; /* sorted */

@@ -314,6 +314,8 @@ static void test_statements(void **state)
 	check_create("records", 18016, "", "CREATE TABLE IF NOT EXISTS `db`.records (host String, ");
 	check_create("records", 26009, "", "(host LowCardinality(String), ");
 	check_create("chunks", 26009, "", "z String CODEC(NONE)) ENGINE = ReplacingMergeTree() ");
+	check_create("minutes", 26009, "",
+		     "SETTINGS index_granularity = 128, min_compress_block_size = 8192, ");
 	check_create("hours", 26009, "main", "`db`.hours ON CLUSTER `main` (");
 	check_create("hours", 26009, "main",
 		     " ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/db/hours', "

@@ -220,16 +220,24 @@ static int add_samples(void *ctx, const struct store_span *span)
 	return 0;
 }
 
-static uint64_t samples_of(struct host *h, const struct store_day *day)
+/* Of stretches of ten minutes that begin between two minutes of the day. */
+static uint64_t samples_between(struct host *h, const struct store_day *day, unsigned from,
+				unsigned to)
 {
-	const struct store_window_query all = { 0 };
+	const struct store_window_query query = { .from_ns = START + from * MINUTE,
+						  .to_ns = START + to * MINUTE };
 	struct err err = { 0 };
 	uint64_t samples = 0;
-	int rc = store_history_spans(h->store, day, &all, 10 * MINUTE, add_samples, &samples, &err);
+	int rc = store_history_spans(h->store, day, &query, 10 * MINUTE, add_samples, &samples, &err);
 
 	if (rc < 0 && rc != -ENOENT)
 		fail_msg("%s", err.text);
 	return samples;
+}
+
+static uint64_t samples_of(struct host *h, const struct store_day *day)
+{
+	return samples_between(h, day, 0, 24 * 60);
 }
 
 /* Sums are kept until the day changes: its own at once, those of others within seconds. */
@@ -287,6 +295,34 @@ static void test_spans_of_many_hosts(void **state)
 	assert_int_equal(samples_of(own, &(struct store_day){ DAY, 7, "h1" }), 5);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		end_host(hosts[i]);
+	end_host(own);
+}
+
+/* Of many hosts the time asked for alone is read; another time is not answered from its sums. */
+static void test_spans_of_a_part(void **state)
+{
+	struct host *own = begin_host("own", clickhouse_fresh_url()), *hosts[3];
+	char name[] = "h0";
+
+	for (unsigned i = 0; i < ARRAY_SIZE(hosts); i++, name[1]++) {
+		hosts[i] = begin_host(name, own->url);
+		for (unsigned minute = 5; minute < 35 + i; minute++)
+			record(hosts[i], "web", minute, "x");
+		settle(hosts[i]);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(hosts); i++) {
+		struct store_day day = { DAY, 7, "" };
+
+		(void)snprintf(day.host, sizeof(day.host), "h%u", i);
+		while (samples_between(own, &day, 10, 20) != 10)
+			clock_sleep_ns(50 * NS_PER_MS);
+		assert_int_equal(samples_between(own, &day, 11, 21), 10);
+		assert_int_equal(samples_between(own, &day, 11, 19), 0);
+		assert_int_equal(samples_between(own, &day, 0, 10), 5);
+		assert_int_equal(samples_between(own, &day, 10, 40), 25 + i);
+		assert_int_equal(samples_of(own, &day), 30 + i);
+		end_host(hosts[i]);
+	}
 	end_host(own);
 }
 
@@ -751,6 +787,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_answers),
 		cmocka_unit_test(test_spans_of_others),
 		cmocka_unit_test(test_spans_of_many_hosts),
+		cmocka_unit_test(test_spans_of_a_part),
 	};
 
 	return store_fixture_run_on_clickhouse(tests, ARRAY_SIZE(tests));
