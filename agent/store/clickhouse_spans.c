@@ -13,8 +13,7 @@
 
 #define DAY_NS	   (86400 * NS_PER_S)
 #define ROWS_MAX   500000u /* 48 bytes each */
-#define QUESTIONS  2u	/* at once */
-#define HOSTS_MAX  256u /* of one question: 40 MB of answer when each profiles 10 services */
+#define HOSTS_MAX  256u /* of two questions: 40 MB of answers when each profiles 10 services */
 #define FRESH_NS                                                                                   \
 	(2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its  \
 			  own makes them old */
@@ -245,7 +244,7 @@ struct hosts {
 	int rc;
 };
 
-/* Adds the wanted day and those of the next hosts whose sums are not kept as of their version. */
+/* Adds the wanted day and, of the next hosts, those whose sums are not kept as of their version. */
 static int find_hosts(struct clickhouse *ch, const struct day_version *wanted,
 		      const struct range *range, struct day_versions_vec *ret)
 {
@@ -256,7 +255,7 @@ static int find_hosts(struct clickhouse *ch, const struct day_version *wanted,
 	(void)pthread_mutex_lock(&ch->spans_lock);
 	end = versions->list + versions->count;
 	day = wanted->day.host[0] ? version_of(versions, &wanted->day) : NULL;
-	while (rc == 0 && day && ++day < end && ret->count < QUESTIONS * HOSTS_MAX) {
+	for (unsigned i = 1; rc == 0 && day && ++day < end && i < HOSTS_MAX; i++) {
 		if (day->day.day != wanted->day.day || day->day.retention_days != wanted->day.retention_days)
 			break;
 		if (!find_current(ch, day, range))
