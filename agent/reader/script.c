@@ -53,7 +53,7 @@ static int answer_check(int fd, const struct control_script_check *request, uint
 
 static int send_names(int fd, uint32_t request, const struct script_names *names)
 {
-	cleanup_free struct names_answer *answer = calloc(1, sizeof(*answer));
+	cleanup_free struct names_answer *answer = malloc(sizeof(*answer));
 	size_t at = 0, sent = 0; /* entries, bytes */
 	int rc;
 
