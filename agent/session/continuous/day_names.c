@@ -249,6 +249,14 @@ static void look(struct sessions *s)
 			 err.text[0] ? err.text : strerror(-rc));
 }
 
+static bool any_kept(const struct day_names *names)
+{
+	for (unsigned i = 0; i < names->count; i++)
+		if (names->days[i].kept.count)
+			return true;
+	return false;
+}
+
 void day_names_look(struct sessions *s)
 {
 	struct day_names *names = &s->continuous->day_names;
@@ -259,7 +267,7 @@ void day_names_look(struct sessions *s)
 		names->every_ns = DAY_NAMES_FIRST_NS;
 	look(s);
 	names->at_ns = clock_monotonic_ns() + names->every_ns;
-	if (names->count && names->days[0].kept.count && names->every_ns < DAY_NAMES_MOST_NS)
+	if (any_kept(names) && names->every_ns < DAY_NAMES_MOST_NS)
 		names->every_ns *= 2;
 }
 
