@@ -13,6 +13,8 @@
 
 #define DAY_NS	   (86400 * NS_PER_S)
 #define ROWS_MAX   500000u /* 48 bytes each */
+#define KEPT_ROWS_MAX                                                                              \
+	(ROWS_MAX / 2) /* of one of two questions: what they bring is used before it makes room */
 #define HOSTS_MAX  256u /* of two questions: 40 MB of answers when each profiles 10 services */
 #define FRESH_NS                                                                                   \
 	(2 * NS_PER_S) /* how old the versions may be: of other hosts' days, since a write of its  \
@@ -240,6 +242,7 @@ struct hosts {
 	struct range range;
 	struct spans_maker *maker; /* owned; NULL = none of days[at] yet */
 	struct history_spans *first; /* owned: of days[0] */
+	size_t kept_rows;
 	struct err err;
 	int rc;
 };
@@ -276,10 +279,12 @@ static int finish_host(struct hosts *hosts)
 	made->version = hosts->days[hosts->at].version;
 	made->from_ns = hosts->range.from_ns;
 	made->to_ns = hosts->range.to_ns;
-	if (hosts->at == 0)
+	if (hosts->at == 0) {
 		hosts->first = take_ptr(made);
-	else
+	} else if (hosts->kept_rows + made->rows.count <= KEPT_ROWS_MAX) {
+		hosts->kept_rows += made->rows.count;
 		keep(hosts->ch, &made);
+	}
 	return 0;
 }
 
