@@ -249,11 +249,11 @@ static __always_inline int walk_hotspot_inline(struct scratch *s)
 		if (!hotspot_word_is_stub(words[0]))
 			walk_chain(s, words[0]);
 		s->frame_limit++; /* a frame counts once */
-	} else {
+	} else if (!flags || result != UNWIND_NO_RULE) {
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 	}
-	if (result == UNWIND_NO_RULE)
-		result = walk_guess(s, OUTCOME_jit_end);
+	if (result == UNWIND_NO_RULE) /* rbp is the caller's: a guess by it would pass one over */
+		return walk_end(s, OUTCOME_jit_end);
 	return walk_finish(s, result);
 }
 

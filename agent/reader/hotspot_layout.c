@@ -423,13 +423,13 @@ static int read_heaps(struct layout *l)
  * them. They are made while the virtual machine starts. */
 static int find_entries(struct layout *l, const uint8_t *code, size_t len)
 {
-	static const char start[] = "method entry point";
+	static const char start[] = "method entry point", native[] = "native method entry point";
 	const struct places *p = &l->places;
 	bool is_whole = false;
 	size_t at = 0;
 
 	for (unsigned i = 0; i < CODELETS_MAX && !is_whole && at + p->codelet_bytes <= len; i++) {
-		char text[sizeof(start)] = "";
+		char text[sizeof(native)] = "";
 		uint64_t text_va;
 		uint32_t bytes;
 		int rc;
@@ -441,7 +441,7 @@ static int find_entries(struct layout *l, const uint8_t *code, size_t len)
 		rc = target_read(l->target, text_va, text, sizeof(text) - 1);
 		if (is_final(rc))
 			return rc;
-		if (!strcmp(text, start)) {
+		if (!strncmp(text, start, strlen(start)) || !strcmp(text, native)) {
 			if (!l->h->entries)
 				l->h->entries = l->h->interpreter + at;
 			l->h->entries_end = l->h->interpreter + at + bytes;

@@ -277,9 +277,11 @@ static inline void hotspot_put_compiled(struct hotspot_image *image)
 
 static inline void hotspot_put_interpreter(struct hotspot_image *image)
 {
-	static const char *const codelets[] = { "slow signature handler",
-						"method entry point (kind = zerolocals)",
-						"method entry point (kind = native)", "bytecode" };
+	const char *const codelets[] = { "slow signature handler",
+					 "method entry point (kind = zerolocals)",
+					 image->is_new ? "native method entry point (kind = native)"
+						       : "method entry point (kind = native)",
+					 "bytecode" };
 	uint32_t at = hotspot_image_blob(image, HOTSPOT_IMAGE_INTERPRETER) + 0x40;
 
 	hotspot_put(image, HOTSPOT_IMAGE_QUEUE_AT, image->base + HOTSPOT_IMAGE_QUEUE, 8);

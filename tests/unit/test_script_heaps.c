@@ -226,6 +226,7 @@ static void check_hotspot_image(uint8_t *memory, bool is_new)
 	assert_int_equal(target_open((uint32_t)getpid(), 0, &target), 0);
 	assert_int_equal(hotspot_check(&target, &runtime, UINT64_MAX), 0);
 	assert_int_equal(h->version, is_new ? 25 : 17);
+	assert_int_equal(h->entries_end - h->entries, 2 * 64); /* native methods, too */
 	place = hotspot_image_compiled(BASE, is_new, SCRIPT_HOTSPOT_COMPILED, 8);
 	check_hotspot(&target, h, place, outer);
 	check_hotspot(&target, h, hotspot_image_compiled(BASE, is_new, SCRIPT_HOTSPOT_COMPILED, 16),
