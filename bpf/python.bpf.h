@@ -6,7 +6,14 @@
  * puts them behind the C frame that executes them. From 3.10 on a structure in the C frame itself
  * says which they are: it lies in [sp, CFA) of its own entry. A structure further up the stack
  * belongs to an entry that has not been walked yet, so the C frame at hand has none (it is in its
- * prologue or epilogue). A structure further down belongs to a C frame that was not recognized. */
+ * prologue or epilogue). A structure further down belongs to a C frame that was not recognized.
+ *
+ * 3.11 and 3.12 publish an entry and a frame some instructions before they are linked: what is read
+ * then is left from an earlier call. So a chain that begins in a C frame which executes this moment
+ * must end at this entry's own structure, and where its CFrame leads to. If it does not, a frame is
+ * being pushed, or a generator's taken away: the other frame is in a register, because the loop is
+ * about to store it. Or the entry is being made, and has no frame. The chain of its callers goes on
+ * from the CFrame of the next entry, which lies as far from the end of its C frame. */
 #ifndef PROFD_BPF_PYTHON_BPF_H
 #define PROFD_BPF_PYTHON_BPF_H
 
@@ -15,10 +22,16 @@
 
 #define PYTHON_HEAD_BYTES   80u /* of a _PyInterpreterFrame: all but its locals */
 #define PYTHON_FRAME_WORDS  16u
+#define PYTHON_OWNER_GENERATOR 1u
 #define PYTHON_OWNER_SHIM   3u /* and above: no Python frame */
 #define PYTHON_WINDOW_BYTES 1024u /* of a thread's frames, read at once */
 #define PYTHON_PAGE_BYTES   4096u
+#define PYTHON_STACK_BYTES  (16u << 20) /* between two entries of a thread */
+#define PYTHON_THREAD_BYTES 1024u	/* of a thread state, which has the first CFrame itself */
 #define PYTHON_CODES	    8u	/* code objects that a walk remembers */
+/* The begin of the loop, where an entry is made. That is done after 0x67 to 0xbe bytes, and the
+ * first instruction is fetched at 0xed to 0x1f9 (builds of 3.11 and 3.12 by gcc). */
+#define PYTHON_BEGIN_BYTES 224u
 
 enum script_step {
 	SCRIPT_STEP_FRAME, /* words A and B of a frame */
@@ -26,6 +39,14 @@ enum script_step {
 	SCRIPT_STEP_BACK,  /* what was pushed for this entry is not its: take it back */
 	SCRIPT_STEP_UNREAD,
 	SCRIPT_STEP_DESYNC,
+};
+
+/* A C frame of the loop: does it execute? */
+enum script_place {
+	SCRIPT_PLACE_CALL,  /* it called something: its entry and its frames are linked */
+	SCRIPT_PLACE_PC,    /* it executes, perhaps pushes a frame */
+	SCRIPT_PLACE_PUSH,  /* it executes and pushes a frame: the frame at hand is from a register */
+	SCRIPT_PLACE_BEGIN, /* it executes, and makes its entry */
 };
 
 /* A code object that a frame of this walk has. */
@@ -43,6 +64,15 @@ struct script_walk {
 	uint64_t entry;	  /* 3.10, 3.11: CFrame of the innermost entry that is still to come */
 	uint64_t saved;	  /* cursor when this entry began */
 	uint64_t low, high; /* [sp, CFA) of the C frame at hand */
+	uint32_t place;	    /* enum script_place; not of a call: its end is checked */
+	uint32_t is_torn;   /* the frames of the entry before were not linked */
+	uint32_t turns;	    /* of this entry, if it executes */
+	uint64_t seen;	    /* one of its frames: what is not linked may be a circle */
+	uint32_t is_new;    /* the innermost frame has not begun */
+	uint32_t has_yielded; /* it leads nowhere: a generator's that is being left */
+	uint64_t kept[2];   /* registers that may have the frame that pushes another one */
+	uint64_t thread;    /* address of its PyThreadState */
+	uint64_t mark;	    /* from the CFrame of the entry before to its CFA; 0 = not to be checked */
 	struct script_python python;
 	uint64_t frame[PYTHON_FRAME_WORDS];
 	uint64_t code[SCRIPT_COOKIE_WORDS];
@@ -80,11 +110,13 @@ UNWIND_INLINE int script_python_begin(struct script_walk *w, uint64_t thread_poi
 	const struct script_python *py = &w->python;
 	uint64_t thread = 0, at;
 
+	w->mark = w->is_torn = 0;
 	if (py->tls_at && python_read_word(w, thread_pointer + (uint64_t)(int64_t)py->tls_at, &thread))
 		return 0;
 	if (!thread && py->tss_at &&
 	    python_read_word(w, thread_pointer + (uint64_t)(int64_t)py->tss_at, &thread))
 		return 0;
+	w->thread = thread;
 	if (!python_is_address(thread) || python_read_word(w, thread + py->thread_frame, &w->cursor))
 		return 0;
 	w->last = w->window_at = 0;
@@ -105,19 +137,78 @@ UNWIND_INLINE int script_python_begin(struct script_walk *w, uint64_t thread_poi
 	return 1;
 }
 
-/* The C frame of an entry was walked: its Python frames are next, if it has any. */
-UNWIND_INLINE void script_python_enter(struct script_walk *w, uint64_t low, uint64_t high)
+UNWIND_INLINE int python_has_cframe(const struct script_walk *w)
+{
+	return w->python.chain == SCRIPT_PYTHON_IS_ENTRY ||
+	       w->python.chain == SCRIPT_PYTHON_SHIM_CFRAME;
+}
+
+/* The C frame with @pc of a loop that begins at @start. */
+UNWIND_INLINE enum script_place script_python_place(uint64_t start, uint64_t pc, int is_return)
+{
+	if (is_return)
+		return SCRIPT_PLACE_CALL;
+	return pc - start < PYTHON_BEGIN_BYTES ? SCRIPT_PLACE_BEGIN : SCRIPT_PLACE_PC;
+}
+
+/* The C frame of an entry was walked: its Python frames are next, if it has any. @regs: of a C
+ * frame that executes. */
+UNWIND_INLINE void script_python_enter(struct script_walk *w, uint64_t low, uint64_t high,
+				       enum script_place place,
+				       const uint64_t regs[ARCH_REG_COUNT])
 {
 	uint32_t chain = w->python.chain;
 
 	w->low = low;
 	w->high = high;
 	w->saved = w->cursor;
-	w->on = w->cursor != 0;
+	w->place = SCRIPT_PLACE_CALL;
+	w->on = w->cursor || w->is_torn;
+	if (w->mark)
+		return;
 	if (chain == SCRIPT_PYTHON_OBJECTS_CFRAME || chain == SCRIPT_PYTHON_IS_ENTRY)
 		w->on = w->on && w->entry;
 	if (chain == SCRIPT_PYTHON_IS_ENTRY)
 		w->on = w->on && w->entry < high;
+	if (place == SCRIPT_PLACE_CALL || !python_has_cframe(w) || w->entry - low >= high - low)
+		return;
+	w->place = place;
+	w->mark = high - w->entry;
+	w->on = 1;
+	w->is_new = w->has_yielded = w->turns = 0;
+	w->seen = 0;
+	w->kept[0] = place == SCRIPT_PLACE_PC ? regs[ARCH_REG_THIRD] : 0;
+	w->kept[1] = place == SCRIPT_PLACE_PC ? regs[ARCH_REG_FP] : 0;
+}
+
+/* The entry before was one that executes: the chain goes on from the CFrame of this one. */
+UNWIND_INLINE enum script_step python_go_on(struct script_walk *w)
+{
+	uint64_t entry = w->high - w->mark, frame;
+	uint32_t is_torn = w->is_torn;
+
+	w->mark = w->is_torn = 0;
+	if (entry < w->low)
+		return SCRIPT_STEP_DESYNC;
+	if (!python_is_address(entry) ||
+	    python_read_word(w, entry + w->python.cframe_frame, &frame))
+		return SCRIPT_STEP_UNREAD;
+	if (!is_torn && frame != w->cursor)
+		return SCRIPT_STEP_DESYNC;
+	w->entry = entry;
+	w->cursor = w->saved = frame;
+	return SCRIPT_STEP_ENTRY;
+}
+
+/* Does the CFrame of the entry at hand lead to @previous, as its last frame does? */
+UNWIND_INLINE int python_is_linked(const struct script_walk *w, uint64_t previous)
+{
+	uint64_t outer, frame;
+
+	return !python_read_word(w, w->entry + w->python.cframe_previous, &outer) &&
+	       python_is_address(outer) &&
+	       (outer - w->high < PYTHON_STACK_BYTES || outer - w->thread < PYTHON_THREAD_BYTES) &&
+	       !python_read_word(w, outer + w->python.cframe_frame, &frame) && frame == previous;
 }
 
 /* The last frame of the entry whose CFrame is w->entry was taken. */
@@ -187,6 +278,17 @@ UNWIND_INLINE int python_read_frame(struct script_walk *w, uint64_t at)
 	return rc;
 }
 
+/* Is the object at @code a code object? What is not linked may be any chain, as that of the garbage
+ * collector's. */
+UNWIND_INLINE int python_is_code(const struct script_walk *w, uint64_t code)
+{
+	uint64_t type;
+
+	return !w->python.code_type ||
+	       (!python_read_word(w, code + w->python.object_type, &type) &&
+		type == w->python.code_type);
+}
+
 /* The cookie of the code object @code. */
 UNWIND_INLINE int python_cookie(struct script_walk *w, uint64_t code, uint32_t *ret)
 {
@@ -194,7 +296,8 @@ UNWIND_INLINE int python_cookie(struct script_walk *w, uint64_t code, uint32_t *
 
 	if (known->at != code) {
 		known->at = 0;
-		if (UNWIND_READ(w->code, sizeof(w->code), code + w->python.cookie_at))
+		if (UNWIND_READ(w->code, sizeof(w->code), code + w->python.cookie_at) ||
+		    (w->place && !python_is_code(w, code)))
 			return -1;
 		known->cookie = script_cookie(w->code, w->python.cookie_words);
 		known->at = code;
@@ -203,14 +306,13 @@ UNWIND_INLINE int python_cookie(struct script_walk *w, uint64_t code, uint32_t *
 	return 0;
 }
 
-/* One frame of the entry at hand. */
-UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_t words[2])
+UNWIND_INLINE enum script_step python_step(struct script_walk *w, uint64_t words[2])
 {
 	const struct script_python *py = &w->python;
 	uint64_t at = w->cursor, code, previous;
 	uint32_t last, leaves, cookie;
 
-	if (!at) {
+	if (!at && !w->place) {
 		w->on = 0;
 		return SCRIPT_STEP_ENTRY;
 	}
@@ -229,6 +331,9 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 	if (py->chain >= SCRIPT_PYTHON_SHIM_CFRAME) {
 		last = 0;
 		if (python_byte(w, py->frame_entry) >= PYTHON_OWNER_SHIM) {
+			if (w->place && (at - w->low >= w->high - w->low ||
+					 !python_is_linked(w, previous)))
+				return SCRIPT_STEP_DESYNC;
 			if (at >= w->high) {
 				w->on = 0;
 				w->cursor = w->saved;
@@ -241,6 +346,8 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 	}
 	code = python_word(w, py->frame_code) & ~7ull; /* from 3.14 on the low bits are a tag */
 	if (!python_is_address(code) || previous == at)
+		return SCRIPT_STEP_DESYNC;
+	if (last && w->place && !python_is_linked(w, previous))
 		return SCRIPT_STEP_DESYNC;
 	if (python_cookie(w, code, &cookie))
 		return SCRIPT_STEP_UNREAD;
@@ -259,27 +366,90 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 	return SCRIPT_STEP_FRAME;
 }
 
+/* The frame at hand, whose second word is @b, has executed nothing, or is a generator's. */
+UNWIND_INLINE int python_has_not_begun(const struct script_walk *w, uint64_t b)
+{
+	return script_word_position(b) == SCRIPT_POSITION_NONE ||
+	       (w->python.chain == SCRIPT_PYTHON_SHIM_CFRAME &&
+		python_byte(w, w->python.frame_entry) == PYTHON_OWNER_GENERATOR);
+}
+
+/* Was the frame at hand met before? Remembers a frame whose number is a power of two (Brent). */
+UNWIND_INLINE int python_is_circle(struct script_walk *w)
+{
+	if (w->cursor == w->seen)
+		return 1;
+	w->turns++;
+	if (!(w->turns & (w->turns - 1)))
+		w->seen = w->cursor;
+	return 0;
+}
+
+/* One frame of the entry at hand. */
+UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_t words[2])
+{
+	uint32_t is_first = w->cursor == w->saved;
+	enum script_step step;
+
+	if (w->mark && !w->place) {
+		step = python_go_on(w);
+		if (step != SCRIPT_STEP_ENTRY)
+			return step;
+	}
+	step = w->place && python_is_circle(w) ? SCRIPT_STEP_DESYNC : python_step(w, words);
+	if (is_first && step == SCRIPT_STEP_FRAME && w->place == SCRIPT_PLACE_PC)
+		w->is_new = python_has_not_begun(w, words[1]);
+	if (!w->place || (step == SCRIPT_STEP_FRAME && w->on))
+		return step;
+	w->on = 0;
+	if (step == SCRIPT_STEP_FRAME)
+		return step;
+	if (is_first && w->place == SCRIPT_PLACE_PUSH && !w->has_yielded)
+		step = SCRIPT_STEP_DESYNC; /* the entry's end pushes nothing */
+	if (step != SCRIPT_STEP_ENTRY && w->is_new && (w->kept[0] || w->kept[1])) {
+		w->has_yielded |= !w->cursor;
+		w->cursor = w->saved = w->kept[0];
+		w->kept[0] = w->kept[1];
+		w->kept[1] = 0;
+		w->place = SCRIPT_PLACE_PUSH;
+		w->turns = 0;
+		w->seen = 0;
+		w->on = 1;
+		return SCRIPT_STEP_BACK;
+	}
+	/* without a frame of its own nothing shows where the entry's shim is from */
+	w->is_torn = step != SCRIPT_STEP_ENTRY || is_first;
+	if (step != SCRIPT_STEP_ENTRY && w->place == SCRIPT_PLACE_BEGIN)
+		return SCRIPT_STEP_BACK;
+	return step;
+}
+
 #ifndef __bpf__
 /* The script frames of the C frame [@low, @high) of the loop, in a thread whose fs base is
  * @thread_pointer: pairs of words, behind the *@count words at @words, which have room for @max.
  * SCRIPT_STEP_ENTRY: these are all, perhaps none. SCRIPT_STEP_FRAME: there is no room for more.
- * SCRIPT_STEP_BACK: the thread has no state. UNREAD, DESYNC: they end here. */
+ * SCRIPT_STEP_BACK: the thread has no state. UNREAD, DESYNC: they end here. @place: is the C frame
+ * in a call? If not, @regs are its. */
 static inline enum script_step script_python_take(struct script_walk *w, uint64_t thread_pointer,
-						  uint64_t low, uint64_t high, uint64_t *words,
-						  uint16_t max, uint16_t *count)
+						  uint64_t low, uint64_t high,
+						  enum script_place place,
+						  const uint64_t regs[ARCH_REG_COUNT],
+						  uint64_t *words, uint16_t max, uint16_t *count)
 {
 	uint16_t saved = *count, turns = 0;
 
 	if (!w->is_known && !script_python_begin(w, thread_pointer))
 		return SCRIPT_STEP_BACK;
 	w->is_known = 1;
-	script_python_enter(w, low, high);
+	script_python_enter(w, low, high, place, regs);
 	while (w->on) {
 		uint64_t pair[2];
 		enum script_step step = script_python_step(w, pair);
 
-		if (step == SCRIPT_STEP_UNREAD || step == SCRIPT_STEP_DESYNC)
+		if (step == SCRIPT_STEP_UNREAD || step == SCRIPT_STEP_DESYNC) {
+			*count = saved;
 			return step;
+		}
 		if (*count + 2 > max || turns++ == max)
 			return SCRIPT_STEP_FRAME;
 		if (step == SCRIPT_STEP_BACK) {

@@ -18,11 +18,12 @@ static __always_inline void script_none(struct scratch *s)
 	s->script.walk.on = 0;
 }
 
-/* Ends the script side of this walk; native frames go on. */
+/* Ends the script side of this walk, unless it is known where its next entry is; native frames go
+ * on. */
 static __always_inline void script_fail(struct scratch *s, uint32_t outcome)
 {
 	s->script.walk.on = 0;
-	s->script.is_there = 0;
+	s->script.is_there = s->script.walk.is_torn;
 	if (!s->script.outcome)
 		s->script.outcome = outcome;
 }
@@ -143,8 +144,9 @@ static __always_inline bool script_is_hotspot(struct scratch *s, uint64_t ip, co
 	return s->script.is_hotspot && hotspot_is_code(&s->hotspot.facts, ip);
 }
 
-/* The C frame of an interpreter's loop, [@low, @high), was walked. */
-static __always_inline void script_enter(struct scratch *s, uint64_t low, uint64_t high)
+/* The C frame of an interpreter's loop, [@low, @high) with @pc, was walked. */
+static __always_inline void script_enter(struct scratch *s, uint64_t low, uint64_t high,
+					 uint64_t pc, bool is_return)
 {
 	struct script_walk *walk = &s->script.walk;
 
@@ -155,7 +157,9 @@ static __always_inline void script_enter(struct scratch *s, uint64_t low, uint64
 		}
 		walk->is_known = 1;
 	}
-	script_python_enter(walk, low, high);
+	script_python_enter(walk, low, high,
+			    script_python_place(s->script.ranges[0].start, pc, is_return),
+			    s->at.regs);
 	script_save(s);
 }
 

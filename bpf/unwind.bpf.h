@@ -325,7 +325,7 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 					       flags));
 	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, scripts, compat));
 	if (is_loop && !ended)
-		script_enter(s, low, s->at.sp);
+		script_enter(s, low, s->at.sp, pc, ip != pc);
 	return ended;
 }
 

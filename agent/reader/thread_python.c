@@ -167,8 +167,8 @@ static uint8_t outcome_of(enum script_step step)
 }
 
 uint8_t thread_python_add(struct thread_python *python, const struct row_table *rows, uint64_t bias,
-			  uint64_t pc, uint64_t low, uint64_t high, uint64_t *words, uint16_t max,
-			  unsigned *count)
+			  uint64_t pc, bool is_call, const uint64_t *regs, uint64_t low,
+			  uint64_t high, uint64_t *words, uint16_t max, unsigned *count)
 {
 	uint16_t at = (uint16_t)*count;
 
@@ -180,8 +180,10 @@ uint8_t thread_python_add(struct thread_python *python, const struct row_table *
 		begin_frames(python);
 	if (python->outcome != OUTCOME_complete)
 		return python->outcome;
-	python->outcome = outcome_of(script_python_take(&python->walk, python->thread_pointer, low, high,
-							words, max, &at));
+	python->outcome = outcome_of(script_python_take(
+		&python->walk, python->thread_pointer, low, high,
+		script_python_place(rows->script.ranges[0].start, pc - bias, is_call), regs, words,
+		max, &at));
 	*count = at;
 	return python->outcome;
 }

@@ -19,12 +19,13 @@ struct thread_python *thread_python_create(struct answer *answer);
 void thread_python_destroy(struct thread_python *python);
 /* The walk of thread @tid begins. @is_asleep: its memory does not change meanwhile. */
 void thread_python_begin(struct thread_python *python, uint32_t tid, bool is_asleep);
-/* Adds the script frames of the C frame [@low, @high) whose @pc lies in @rows' file, mapped at
- * @bias, behind the *@count words at @words, which have room for @max: none where that is no code
- * of the interpreter's loop. An outcome of bpf/outcome.def, complete if there are all. */
+/* Adds the script frames of the C frame [@low, @high) whose @pc, in a call or with @regs, lies in
+ * @rows' file, mapped at @bias, behind the *@count words at @words, which have room for @max: none
+ * where that is no code of the interpreter's loop. An outcome of bpf/outcome.def, complete if there
+ * are all. */
 uint8_t thread_python_add(struct thread_python *python, const struct row_table *rows, uint64_t bias,
-			  uint64_t pc, uint64_t low, uint64_t high, uint64_t *words, uint16_t max,
-			  unsigned *count);
+			  uint64_t pc, bool is_call, const uint64_t *regs, uint64_t low,
+			  uint64_t high, uint64_t *words, uint16_t max, unsigned *count);
 /* The process's CPython, after the threads were walked; borrowed. If no walk met it, as where all
  * threads run, it is looked for in mapped files with "python" in their names. NULL: *ret_why, a
  * literal, says why it cannot be read. */

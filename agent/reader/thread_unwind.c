@@ -272,9 +272,9 @@ void thread_unwind(struct answer *answer, struct row_tables *tables, struct thre
 		if (!ended)
 			ret->outcome = OUTCOME_complete;
 		if (!ended && walk.rows && script != OUTCOME_truncated)
-			script = thread_python_add(python, walk.rows, walk.bias, va, low,
-						   walk.state.sp, ret->words, READ_FRAMES_MAX,
-						   &ret->count);
+			script = thread_python_add(python, walk.rows, walk.bias, va,
+						   flags & PROF_FRAME_RETURN, walk.state.regs, low, walk.state.sp,
+						   ret->words, READ_FRAMES_MAX, &ret->count);
 		if (script != OUTCOME_complete)
 			lacking = script;
 	}

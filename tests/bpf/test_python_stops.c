@@ -3,8 +3,10 @@
  * instruction, its registers and memory are walked by the code of the BPF programs compiled for the
  * host, then the program itself dumps its stack by faulthandler before it goes on. Both chains must
  * be equal: functions, files and lines. The programs are grammar.py and real.py of
- * tests/workloads/python. The host's python3, or those of PROFD_TEST_PYTHONS; PROFD_TEST_STOPS: how
- * many stops. */
+ * tests/workloads/python. The same walk after each single instruction shows what a stop hardly
+ * ever meets: the instructions between which an entry or a frame is made.
+ * The host's python3, or those of PROFD_TEST_PYTHONS. PROFD_TEST_STOPS, PROFD_TEST_STEPS: how many.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -52,6 +54,9 @@ static int read_target(void *to, size_t bytes, uint64_t address)
 #define MAPS_MAX      128
 #define NATIVE_MAX    1024
 #define STOPS_DEFAULT 300
+#define STEPS_DEFAULT 20000 /* walked */
+#define OUTSIDE       16 /* one of as many steps outside of the loop is walked */
+#define START_US      50000 /* until a program has specialized its code */
 #define WALK_NS	      (2 * NS_PER_S)
 #define LINE_BYTES    1200
 #define DUMP_WAIT_MS  300
@@ -142,13 +147,14 @@ static bool is_loop(uint64_t pc)
 
 /* The script frames of the entry [@low, @high). False: the walk says that they are missing. */
 static bool walk_entry(struct script_walk *walk, uint64_t thread_pointer, uint64_t low,
-		       uint64_t high)
+		       uint64_t high, enum script_place place,
+		       const uint64_t regs[ARCH_REG_COUNT])
 {
 	uint64_t words[2 * CPYTHON_NAMES_MAX];
 	uint16_t count = 0;
 
-	if (script_python_take(walk, thread_pointer, low, high, words, ARRAY_SIZE(words), &count) !=
-	    SCRIPT_STEP_ENTRY)
+	if (script_python_take(walk, thread_pointer, low, high, place, regs, words,
+			       ARRAY_SIZE(words), &count) != SCRIPT_STEP_ENTRY)
 		return false;
 	for (uint16_t i = 0; i < count; i += 2) {
 		assert_true(place_count < CPYTHON_NAMES_MAX);
@@ -172,7 +178,8 @@ static bool walk(const struct user_regs_struct *r)
 
 	place_count = 0;
 	for (int frames = 0; frames < NATIVE_MAX; frames++) {
-		uint64_t pc = at.ip - !!at.is_return, low = at.sp;
+		bool is_call = at.is_return;
+		uint64_t pc = at.ip - is_call, low = at.sp;
 		const struct unwind_rule *rule = rule_at(pc);
 		int rc = rule ? unwind_step(&at, rule) : UNWIND_NO_RULE;
 
@@ -180,7 +187,9 @@ static bool walk(const struct user_regs_struct *r)
 			return true;
 		if (rc)
 			return false;
-		if (is_loop(pc) && !walk_entry(&walk, r->fs_base, low, at.sp))
+		if (is_loop(pc) && !walk_entry(&walk, r->fs_base, low, at.sp,
+					       script_python_place(python.runtime.ranges[0].start, pc,
+								   is_call), at.regs))
 			return false;
 	}
 	return false;
@@ -353,13 +362,13 @@ static void stop_once(const char *program)
 	compare(program, is_walked);
 }
 
-static void begin(const char *program)
+static void begin(const char *program, const char *argument)
 {
 	char line[64];
 	int rc;
 
 	has_crashed = false;
-	python_target_start(&python, program, script, "dump");
+	python_target_start(&python, program, script, argument);
 	(void)setvbuf(python.out, NULL, _IONBF, 0);
 	assert_non_null(fgets(line, sizeof(line), python.out));
 	print_message("%s of %s is %s", script, program, line);
@@ -388,12 +397,12 @@ static void check_stops(const char *program)
 
 	memset(&counts, 0, sizeof(counts));
 	(void)alarm(60 + stops / 20); /* a program that does not answer fails the test */
-	begin(program);
+	begin(program, "dump");
 	while (counts.stops < stops && counts.crashes * 100u <= stops) {
 		stop_once(program);
 		if (has_crashed) {
 			end();
-			begin(program);
+			begin(program, "dump");
 		}
 		(void)usleep((useconds_t)(100 + random() % 900));
 	}
@@ -411,6 +420,85 @@ static void check_stops(const char *program)
 	end();
 }
 
+/* ---- single steps --------------------------------------------------------------------- */
+
+static struct control_script_place before[CPYTHON_NAMES_MAX];
+static size_t before_count;
+
+static void print_places(const char *when, const struct control_script_place *from, size_t count)
+{
+	assert_int_equal(cpython_names_read(&python.target, &python.runtime.python, from, count,
+					    names, clock_monotonic_ns() + WALK_NS),
+			 0);
+	print_message("%s:", when);
+	for (size_t i = 0; i < count; i++)
+		print_message(" %s:%u", names[i].function, names[i].line);
+	print_message("\n");
+}
+
+/* An instruction pushes frames or takes some away, but does not replace one by another. */
+static bool has_followed(void)
+{
+	size_t same = 0;
+
+	while (same < place_count && same < before_count &&
+	       places[place_count - 1 - same].a == before[before_count - 1 - same].a)
+		same++;
+	return same == place_count || same == before_count;
+}
+
+/* Walks a program that calls and returns in every way after each of its instructions in the loop,
+ * and after some of the others. The chain is never lost, and differs from that before only by
+ * frames that were pushed or taken away. */
+static void check_steps(const char *program)
+{
+	const char *number = getenv("PROFD_TEST_STEPS");
+	unsigned steps = number ? (unsigned)atoi(number) : STEPS_DEFAULT, lost = 0, wrong = 0;
+	unsigned pushed = 0;
+	struct user_regs_struct regs;
+
+	(void)alarm(120 + steps / 50);
+	begin(program, "steps");
+	(void)usleep(START_US);
+	assert_int_equal(ptrace(PTRACE_INTERRUPT, python.pid, NULL, NULL), 0);
+	wait_stop(0);
+	before_count = 0;
+	for (unsigned i = 0, walked = 0; walked < steps; i++) {
+		int status;
+
+		assert_int_equal(ptrace(PTRACE_SINGLESTEP, python.pid, NULL, NULL), 0);
+		assert_int_equal(waitpid(python.pid, &status, __WALL), python.pid);
+		assert_true(WIFSTOPPED(status));
+		assert_int_equal(ptrace(PTRACE_GETREGS, python.pid, NULL, &regs), 0);
+		if (!is_loop(regs.rip) && i % OUTSIDE)
+			continue;
+		walked++;
+		if (!walk(&regs)) {
+			/* closures of libffi have no unwind rules */
+			if (is_loop(regs.rip) && lost++ < 3)
+				print_message("no chain at %#llx of the loop\n",
+					      regs.rip - python.runtime.ranges[0].start);
+			continue;
+		}
+		if (before_count && !has_followed() && wrong++ < 3) {
+			print_message("at %#llx of the loop\n",
+				      regs.rip - python.runtime.ranges[0].start);
+			print_places("before", before, before_count);
+			print_places("after", places, place_count);
+		}
+		pushed += place_count > before_count;
+		memcpy(before, places, sizeof(places));
+		before_count = place_count;
+	}
+	(void)alarm(0);
+	print_message("%s: 3.%u, %u steps, %u pushed a frame, %u lost the chain, %u changed it\n",
+		      program, python.runtime.python.version & 0xff, steps, pushed, lost, wrong);
+	end();
+	assert_true(pushed * 2000 > steps);
+	assert_int_equal(lost, 0);
+	assert_int_equal(wrong, 0);
+}
+
 static void test_grammar(void **state)
 {
 	script = GRAMMAR;
@@ -423,10 +511,17 @@ static void test_real_program(void **state)
 	python_for_each(check_stops);
 }
 
+static void test_steps(void **state)
+{
+	script = GRAMMAR;
+	python_for_each(check_steps);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_grammar),
-					    cmocka_unit_test(test_real_program) };
+					    cmocka_unit_test(test_real_program),
+					    cmocka_unit_test(test_steps) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,8 @@ static void check_check(const struct script_python *python)
 }
 
 /* Three C frames of the loop, as the walk meets them; their stack is in the memory, too. */
-static void check_walk(const struct script_python *python, uint64_t thread_pointer)
+static void check_walk(const struct script_python *python, uint64_t thread_pointer,
+		       enum script_place place)
 {
 	struct script_walk walk = { .python = *python };
 	unsigned frames = 0;
@@ -139,7 +140,7 @@ static void check_walk(const struct script_python *python, uint64_t thread_point
 	if (!script_python_begin(&walk, thread_pointer))
 		return;
 	for (uint64_t low = MEMORY_VA; low < MEMORY_VA + MEMORY_BYTES; low += MEMORY_BYTES / 4) {
-		script_python_enter(&walk, low, low + MEMORY_BYTES / 4);
+		script_python_enter(&walk, low, low + MEMORY_BYTES / 4, place, walk.frame);
 		while (walk.on && frames < TURNS_MAX) {
 			uint64_t words[2] = { 0 };
 			enum script_step step = script_python_step(&walk, words);
@@ -174,6 +175,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	check_names(&python, data + HEAD, count);
 	check_check(&python);
-	check_walk(&python, MEMORY_VA + 16ull * data[1]);
+	check_walk(&python, MEMORY_VA + 16ull * data[1], SCRIPT_PLACE_CALL);
+	check_walk(&python, MEMORY_VA + 16ull * data[1], SCRIPT_PLACE_PC);
+	check_walk(&python, MEMORY_VA + 16ull * data[1], SCRIPT_PLACE_BEGIN);
 	return 0;
 }

@@ -154,7 +154,7 @@ static enum script_step take_entry(unsigned entry, unsigned *at)
 	enum script_step step = SCRIPT_STEP_ENTRY;
 	uint64_t words[2];
 
-	script_python_enter(&walk, low_of(entry), low_of(entry) + 0x100);
+	script_python_enter(&walk, low_of(entry), low_of(entry) + 0x100, SCRIPT_PLACE_CALL, NULL);
 	for (unsigned turn = 0; walk.on; turn++) {
 		assert_true(turn < 1000);
 		step = script_python_step(&walk, words);
@@ -208,7 +208,7 @@ static void a_c_frame_that_has_not_entered_has_none(void **state)
 		put_chain(count, count);
 		assert_true(script_python_begin(&walk, POINTER));
 		cursor = walk.cursor;
-		script_python_enter(&walk, low_of(0), low_of(0) + 0x100);
+		script_python_enter(&walk, low_of(0), low_of(0) + 0x100, SCRIPT_PLACE_CALL, NULL);
 		while (walk.on)
 			none = script_python_step(&walk, words);
 		assert_true(versions[i] < 12 || none == SCRIPT_STEP_BACK);
@@ -217,6 +217,104 @@ static void a_c_frame_that_has_not_entered_has_none(void **state)
 		(void)take_entry(3, &at);
 		assert_int_equal(at, 2 * count);
 	}
+}
+
+/* ---- entries that execute: what they publish may not be linked yet (3.11, 3.12) -------------- */
+
+static uint64_t cframe_of(unsigned entry)
+{
+	return mark_of(entry) + (walk.python.chain == SCRIPT_PYTHON_SHIM_CFRAME ? 0x80 : 0);
+}
+
+/* The chain of put_chain() with all that CFrames lead to. */
+static void put_linked_chain(unsigned minor)
+{
+	const struct script_python *py = &walk.python;
+
+	use_version(minor);
+	put_chain(3, 2);
+	put_word(cframe_of(1) + py->cframe_previous, cframe_of(3));
+	put_word(cframe_of(3) + py->cframe_frame, FRAME(3));
+	put_word(cframe_of(3) + py->cframe_previous, THREAD + 0x80); /* the root */
+}
+
+/* C frame 1, which executes with @pushing in a register: how many frames it has, which are those
+ * from number @first on. Then those of C frame 3, always numbers 3 and 4. */
+static unsigned take_executing(enum script_place place, uint64_t pushing, unsigned first,
+			       enum script_step *ret_step)
+{
+	uint64_t regs[ARCH_REG_COUNT] = { [ARCH_REG_FP] = pushing }, words[64];
+	unsigned outer = 3;
+	uint16_t count = 0;
+
+	walk.is_known = 0;
+	*ret_step = script_python_take(&walk, POINTER, low_of(1), low_of(1) + 0x100, place, regs,
+				       words, ARRAY_SIZE(words), &count);
+	for (unsigned i = 0; i < count / 2u; i++)
+		assert_int_equal(script_word_pointer(words[2 * i]), CODE(first + i));
+	(void)take_entry(3, &outer);
+	assert_int_equal(outer, 5);
+	return count / 2u;
+}
+
+static void an_entry_that_executes_is_checked(void **state)
+{
+	enum script_step step;
+
+	(void)state;
+	for (unsigned minor = 11; minor <= 12; minor++) {
+		put_linked_chain(minor);
+		assert_int_equal(take_executing(SCRIPT_PLACE_PC, 0, 0, &step), 3);
+		assert_int_equal(take_executing(SCRIPT_PLACE_BEGIN, 0, 0, &step), 3);
+		assert_int_equal(step, SCRIPT_STEP_ENTRY);
+	}
+}
+
+/* The CFrame is published and holds what an earlier call left there. */
+static void an_entry_that_is_being_made_has_no_frame(void **state)
+{
+	const uint64_t left[] = { 0, 0x1234567, HEAP_AT + 2 * REGION, FRAME(3), FRAME(9) };
+	enum script_step step;
+
+	(void)state;
+	for (unsigned minor = 11; minor <= 12; minor++)
+		for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
+			put_linked_chain(minor);
+			put_frame(FRAME(9), 9, FRAME(10), 0); /* a circle */
+			put_frame(FRAME(10), 10, FRAME(9), 0);
+			put_word(cframe_of(1) + walk.python.cframe_frame, left[i]);
+			put_word(cframe_of(1) + walk.python.cframe_previous, left[i]);
+			assert_int_equal(take_executing(SCRIPT_PLACE_BEGIN, 0, 0, &step), 0);
+			assert_int_equal(step, SCRIPT_STEP_ENTRY);
+		}
+}
+
+/* Frame 0 is published, and its caller not yet stored: it is in a register. Without it the frames
+ * of this entry are missing, which counts, and those of the next one are there. */
+static void a_frame_that_is_being_pushed_has_not_begun(void **state)
+{
+	const uint64_t left[] = { 0, HEAP_AT + 2 * REGION, FRAME(3), FRAME(9) };
+	enum script_step step;
+
+	(void)state;
+	for (unsigned minor = 11; minor <= 12; minor++)
+		for (size_t i = 0; i < ARRAY_SIZE(left); i++) {
+			const struct script_python *py = &walk.python;
+
+			put_linked_chain(minor);
+			put_frame(FRAME(9), 9, FRAME(10), 0);
+			put_frame(FRAME(10), 10, FRAME(9), 0);
+			put_word(FRAME(0) + py->frame_previous, left[i]);
+			put_word(FRAME(0) + py->frame_instr, CODE(0) + py->code_bytecode - 2);
+			assert_int_equal(take_executing(SCRIPT_PLACE_PC, FRAME(1), 1, &step), 2);
+			assert_int_equal(step, SCRIPT_STEP_ENTRY);
+			assert_int_equal(take_executing(SCRIPT_PLACE_PC, FRAME(9), 1, &step), 0);
+			assert_int_not_equal(step, SCRIPT_STEP_ENTRY);
+			/* a frame that has begun was pushed before */
+			put_word(FRAME(0) + py->frame_instr, CODE(0) + py->code_bytecode);
+			assert_int_equal(take_executing(SCRIPT_PLACE_PC, FRAME(1), 1, &step), 0);
+			assert_int_not_equal(step, SCRIPT_STEP_ENTRY);
+		}
 }
 
 /* 3.10 leaves an entry in two steps: its CFrame is gone, its returned frame is still there. */
@@ -337,7 +435,7 @@ static void a_function_that_calls_itself_is_read_once(void **state)
 			if (n != 7)
 				put_word(FRAME(n) + walk.python.frame_code, CODE(0));
 		assert_true(script_python_begin(&walk, POINTER));
-		script_python_enter(&walk, low_of(1), low_of(1) + 0x100);
+		script_python_enter(&walk, low_of(1), low_of(1) + 0x100, SCRIPT_PLACE_CALL, NULL);
 		reads = 0;
 		while (walk.on) {
 			if (script_python_step(&walk, words) != SCRIPT_STEP_FRAME)
@@ -365,7 +463,7 @@ static void a_position_outside_is_none(void **state)
 	put_chain(2, 2);
 	put_word(FRAME(0) + walk.python.frame_instr, CODE(0) + walk.python.code_bytecode - 2);
 	assert_true(script_python_begin(&walk, POINTER));
-	script_python_enter(&walk, low_of(1), low_of(1) + 0x100);
+	script_python_enter(&walk, low_of(1), low_of(1) + 0x100, SCRIPT_PLACE_CALL, NULL);
 	assert_int_equal(script_python_step(&walk, words), SCRIPT_STEP_FRAME);
 	assert_int_equal(script_word_position(words[1]), SCRIPT_POSITION_NONE);
 }
@@ -375,6 +473,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_entry_has_its_frames),
 		cmocka_unit_test(a_c_frame_that_has_not_entered_has_none),
+		cmocka_unit_test(an_entry_that_executes_is_checked),
+		cmocka_unit_test(an_entry_that_is_being_made_has_no_frame),
+		cmocka_unit_test(a_frame_that_is_being_pushed_has_not_begun),
 		cmocka_unit_test(a_c_frame_that_leaves_has_its_frame),
 		cmocka_unit_test(frames_of_an_entry_that_was_not_seen_stay),
 		cmocka_unit_test(a_thread_without_state_has_none),

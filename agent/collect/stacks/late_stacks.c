@@ -167,13 +167,13 @@ static bool is_loop(const struct late_code *code, uint64_t pc)
 
 /* The Python frames of the C frame of the loop that begins at @low and was left. False: there is no
  * room for all. */
-static bool take_python(struct walk *walk, uint64_t low, uint64_t *frames, uint16_t max,
-			uint16_t *count)
+static bool take_python(struct walk *walk, uint64_t low, enum script_place place, uint64_t *frames,
+			uint16_t max, uint16_t *count)
 {
 	if (walk->python_outcome != OUTCOME_complete)
 		return true;
 	switch (script_python_take(&walk->python, walk->event->thread_pointer, low, walk->state.sp,
-				   frames, max, count)) {
+				   place, walk->state.regs, frames, max, count)) {
 	case SCRIPT_STEP_FRAME:
 		return false;
 	case SCRIPT_STEP_BACK:
@@ -234,7 +234,8 @@ int late_stack_walk(const struct prof_late_event *event, const struct late_code 
 	start(&walk, event, code);
 	while (rc > 0) {
 		uint64_t words[2] = { 0, 0 }, low = walk.state.sp;
-		uint64_t pc = walk.state.ip - !!walk.state.is_return;
+		bool is_call = walk.state.is_return;
+		uint64_t pc = walk.state.ip - is_call;
 		bool has_room = at < max;
 
 		if (has_room)
@@ -251,7 +252,10 @@ int late_stack_walk(const struct prof_late_event *event, const struct late_code 
 		if (has_room && words[1])
 			frames[at++] = words[1];
 		if (has_room && rc > 0 && is_loop(code, pc))
-			has_room = take_python(&walk, low, frames, max, &at);
+			has_room = take_python(
+				&walk, low,
+				script_python_place(code->runtime->ranges[0].start, pc, is_call),
+				frames, max, &at);
 		if (!has_room) {
 			frames[at++] = (uint64_t)PROF_FRAME_TRUNCATED << PROF_FRAME_KIND_SHIFT;
 			*count = at;
