@@ -215,7 +215,7 @@ static void test_innermost(void **state)
 	}
 }
 
-/* What lies where a return address should be, but follows no call, is none: the walk ends. */
+/* A word at the place of a return address that follows no call is none: the walk ends. */
 static void test_doubtful(void **state)
 {
 	static struct hotspot_walk w;

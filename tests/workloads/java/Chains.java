@@ -31,7 +31,7 @@ public class Chains {
         }
     }
 
-    static final int COUNT = 20000;
+    static final int COUNT = Integer.getInteger("count", 20000);
     static final Shape[] SHAPES = { new Square(), new Circle(), new Triangle() };
     static final Integer[] NUMBERS = { 7, 3, 9, 1, 8, 2 };
     static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
