@@ -161,7 +161,7 @@ static void find_thread(void)
 	assert_true(thread > 0);
 }
 
-/* What the symbolizer says of the library at @path, placed where the process has its code. */
+/* Takes the symbolizer's facts about the library at @path, and the reader's about the process. */
 static void look_at(const char *path, uint64_t bias)
 {
 	cleanup(elf_file) struct elf_file *file = NULL;
