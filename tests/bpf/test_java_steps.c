@@ -185,7 +185,7 @@ static void look_at(const char *path, uint64_t bias)
 static void find_runtime(void)
 {
 	char line[4352], path[4096], rights[8], name[64];
-	uint64_t from, to, offset;
+	uint64_t from = 0, to, offset = 0;
 	bool found = false;
 	FILE *file;
 
