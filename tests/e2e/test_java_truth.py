@@ -32,7 +32,7 @@ CPU_NS = 2e9  # that each mode is profiled for
 # caller: {callee: what the caller's line says}, in the methods of the program
 CALLS = {
     "Chains.work": {"Chains.branch": "branch("},
-    "Chains.branch": {"Chains.choose": "choose("},
+    "Chains.branch": {"Chains.choose": "choose(", "Chains.lambda$branch": ".computeIfAbsent("},
     "Chains.choose": {f"Chains.{name}": f"{name}()" for name in BRANCHES},
     "Chains.byVirtual": {f"Chains${shape}.area": "shape.area(" for shape in ("Square", "Circle", "Triangle")},
     "Chains$Square.area": {"Chains.burn": "burn("},
