@@ -553,7 +553,7 @@ static void test_hours_with_nothing_to_roll_up_are_passed_over(void **state)
 	assert_int_equal(next_hour(f, 0), 9);
 	roll(f, 9);
 	assert_true(next_hour(f, 0) == UINT64_MAX);
-	/* What came late. */
+	/* Minutes came late. */
 	append_minute(f, "web", ",a:19,", 3 * 60, true, false, 1);
 	assert_int_equal(next_hour(f, 0), 3);
 }

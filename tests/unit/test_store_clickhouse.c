@@ -220,7 +220,7 @@ static int add_samples(void *ctx, const struct store_span *span)
 	return 0;
 }
 
-/* Of stretches of ten minutes that begin between two minutes of the day. */
+/* Counts stretches of ten minutes that begin between two minutes of the day. */
 static uint64_t samples_between(struct host *h, const struct store_day *day, unsigned from,
 				unsigned to)
 {
@@ -298,7 +298,7 @@ static void test_spans_of_many_hosts(void **state)
 	end_host(own);
 }
 
-/* Of many hosts the time asked for alone is read; another time is not answered from its sums. */
+/* The time asked for alone is read of many hosts; another time is not answered from its sums. */
 static void test_spans_of_a_part(void **state)
 {
 	struct host *own = begin_host("own", clickhouse_fresh_url()), *hosts[3];
