@@ -41,7 +41,7 @@ static int read_target(void *to, size_t bytes, uint64_t address)
 #define UNWIND_ELEMENT(table, index)	 NULL
 #include "bpf/hotspot.bpf.h"
 
-#define STEPS_DEFAULT 100000u
+#define STEPS_DEFAULT 40000u
 #define FRAMES_MAX    6u /* that are compared */
 #define NATIVE_MAX    400u /* steps outside of Java before the thread may run for a while */
 #define RUN_US	      2000u
