@@ -28,6 +28,7 @@
 #define PYTHON_PAGE_BYTES   4096u
 #define PYTHON_STACK_BYTES  (16u << 20) /* between two entries of a thread */
 #define PYTHON_THREAD_BYTES 1024u	/* of a thread state, which has the first CFrame itself */
+#define PYTHON_TURNS_CHECKED 2u
 #define PYTHON_CODES	    8u	/* code objects that a walk remembers */
 /* The begin of the loop, where an entry is made. That is done after 0x67 to 0xbe bytes, and the
  * first instruction is fetched at 0xed to 0x1f9 (builds of 3.11 and 3.12 by gcc). */
@@ -279,12 +280,13 @@ UNWIND_INLINE int python_read_frame(struct script_walk *w, uint64_t at)
 }
 
 /* Is the object at @code a code object? What is not linked may be any chain, as that of the garbage
- * collector's. */
+ * collector's. The entry's pointer to its first frame may be old, and that frame's to the second;
+ * those further out are linked. */
 UNWIND_INLINE int python_is_code(const struct script_walk *w, uint64_t code)
 {
 	uint64_t type;
 
-	return !w->python.code_type ||
+	return !w->place || w->turns > PYTHON_TURNS_CHECKED || !w->python.code_type ||
 	       (!python_read_word(w, code + w->python.object_type, &type) &&
 		type == w->python.code_type);
 }
@@ -297,7 +299,7 @@ UNWIND_INLINE int python_cookie(struct script_walk *w, uint64_t code, uint32_t *
 	if (known->at != code) {
 		known->at = 0;
 		if (UNWIND_READ(w->code, sizeof(w->code), code + w->python.cookie_at) ||
-		    (w->place && !python_is_code(w, code)))
+		    !python_is_code(w, code))
 			return -1;
 		known->cookie = script_cookie(w->code, w->python.cookie_words);
 		known->at = code;
