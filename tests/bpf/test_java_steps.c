@@ -237,7 +237,7 @@ static void check_steps(const char *program, const char *mode)
 	struct stack before = { .count = 0 }, now;
 	bool is_known = false;
 
-	assert_int_equal(ptrace(PTRACE_SEIZE, thread, NULL, NULL), 0);
+	assert_int_equal(ptrace(PTRACE_SEIZE, thread, NULL, PTRACE_O_EXITKILL), 0);
 	assert_int_equal(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL), 0);
 	wait_stop();
 	while (known + unknown < steps) {

@@ -381,7 +381,7 @@ static void begin(const char *program, const char *argument)
 	/* the only thread of grammar.py has the GIL */
 	assert_true(python.runtime.python.tls_at < 0 || !strcmp(script, REAL) ||
 		    (python.runtime.python.version & 0xff) < 12);
-	assert_int_equal(ptrace(PTRACE_SEIZE, python.pid, NULL, NULL), 0);
+	assert_int_equal(ptrace(PTRACE_SEIZE, python.pid, NULL, PTRACE_O_EXITKILL), 0);
 }
 
 static void end(void)
