@@ -46,7 +46,7 @@ struct hotspot_walk {
 	uint32_t code_bytes, cookie;
 	/* Place of the instruction at hand in code[]. It is volatile, so that the verifier does not
 	 * tell apart which instructions came before. */
-	volatile uint32_t code_at;
+	volatile uint32_t code_at, popped;
 	uint32_t stepped;     /* this walk has left a frame of HotSpot's */
 	uint32_t is_doubtful; /* the return address at hand is one if a call is before it */
 };
@@ -423,10 +423,10 @@ UNWIND_INLINE bool hotspot_jumps_off(const uint8_t *code)
 }
 
 /* Does the code at the pc do no more than return, or jump off? It may ask before whether a
- * safepoint is wanted or an exception pending, or pop registers: *@popped bytes. */
-UNWIND_INLINE bool hotspot_has_left(struct hotspot_walk *w, uint64_t *popped)
+ * safepoint is wanted or an exception pending, or pop registers: w->popped bytes. */
+UNWIND_INLINE bool hotspot_has_left(struct hotspot_walk *w)
 {
-	*popped = 0;
+	w->popped = 0;
 	w->code_at = 0;
 #ifdef __bpf__
 #pragma clang loop unroll(disable)
@@ -441,7 +441,7 @@ UNWIND_INLINE bool hotspot_has_left(struct hotspot_walk *w, uint64_t *popped)
 		if (code[0] == 0xc3 || hotspot_jumps_off(code))
 			return true;
 		if ((code[0] & 0xf8) == 0x58 && code[0] != 0x5d)
-			*popped += 8 * (bytes = 1);
+			w->popped += 8 * (bytes = 1);
 		if (!bytes)
 			return false;
 		w->code_at = at + bytes;
@@ -456,15 +456,23 @@ UNWIND_INLINE bool hotspot_has_popped(const uint8_t *code)
 	       (code[-1] & 0xfc) == 0x58;
 }
 
+/* 1 if @difference, which is small, is 0. Without a branch: the verifier follows each. */
+UNWIND_INLINE uint64_t hotspot_is_zero(uint64_t difference)
+{
+	__asm__ volatile("" : "+r"(difference));
+	return (difference - 1) >> 63;
+}
+
 /* mov %rbp, N(%rsp): the frame is there, and the caller's rbp still where it was. */
 UNWIND_INLINE bool hotspot_saves_fp(const uint8_t *code)
 {
-	return code[0] == 0x48 && code[1] == 0x89 && (code[2] & 0x3f) == 0x2c && code[3] == 0x24;
+	return hotspot_is_zero((code[0] ^ 0x48u) | (code[1] ^ 0x89u) | ((code[2] & 0x3fu) ^ 0x2c) |
+			       (code[3] ^ 0x24u));
 }
 
-UNWIND_INLINE bool hotspot_asks(const uint8_t *code)
+UNWIND_INLINE uint64_t hotspot_asks(const uint8_t *code)
 {
-	return code[0] == 0x41 && code[1] == 0x81;
+	return hotspot_is_zero((code[0] ^ 0x41u) | (code[1] ^ 0x81u));
 }
 
 UNWIND_INLINE bool hotspot_enters(const uint8_t *code)
@@ -478,8 +486,9 @@ UNWIND_INLINE bool hotspot_enters(const uint8_t *code)
  * cmpl $N, N(%r15); je; call). */
 UNWIND_INLINE bool hotspot_has_frame(const uint8_t *code)
 {
-	bool is_nop = code[0] == 0x90 || code[0] == 0x66 || (code[0] == 0x0f && code[1] == 0x1f);
-	bool asks = hotspot_asks(code) || hotspot_asks(code - 8) || hotspot_asks(code - 11);
+	uint64_t is_nop = hotspot_is_zero(code[0] ^ 0x90u) | hotspot_is_zero(code[0] ^ 0x66u) |
+			  hotspot_is_zero((code[0] ^ 0x0fu) | (code[1] ^ 0x1fu));
+	uint64_t asks = hotspot_asks(code) | hotspot_asks(code - 8) | hotspot_asks(code - 11);
 
 	if (hotspot_enters(code))
 		return hotspot_saves_fp(code - 5) || hotspot_saves_fp(code - 8);
@@ -489,7 +498,7 @@ UNWIND_INLINE bool hotspot_has_frame(const uint8_t *code)
 #pragma clang loop unroll(full)
 #endif
 	for (uint32_t i = 1; i < 8; i++)
-		asks |= is_nop && hotspot_asks(code + i);
+		asks |= is_nop & hotspot_asks(code + i);
 	return asks || code[0] == 0xe8;
 }
 
@@ -586,15 +595,14 @@ UNWIND_INLINE int hotspot_end_innermost(struct hotspot_walk *w, struct unwind_st
 					struct hotspot_end *end)
 {
 	const uint8_t *code = w->code + HOTSPOT_CODE_BEFORE;
-	uint64_t popped;
 
 	end->keeps = hotspot_saves_fp(code);
 	w->is_doubtful = !is_sized;
 	if (code[0] == 0x5d || (!is_nmethod && hotspot_enters(code))) {
 		end->at = at->sp;
-	} else if (hotspot_has_left(w, &popped)) {
+	} else if (hotspot_has_left(w)) {
 		hotspot_end_bare(at, end);
-		end->at += popped;
+		end->at += w->popped;
 	} else if (!is_nmethod) {
 		return hotspot_end_runtime(w, at, code_start, is_sized, end);
 	} else if (!end->keeps && !hotspot_has_frame(code) &&

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# tools/test: beside others
 """CPU profiles of a Python program against what it can do: every stack must be one that the program's grammar
 allows, every line the one that calls, and the share of each branch what the program measured itself. Each CPython
 that is found here is tested; a version that is not found is a skip."""
