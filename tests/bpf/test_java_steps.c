@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
-#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,19 +25,7 @@
 #include "agent/base/clock.h"
 #include "agent/reader/hotspot_layout.h"
 #include "symbolize/runtime_hotspot.h"
-
-static pid_t java;
-
-static int read_target(void *to, size_t bytes, uint64_t address)
-{
-	struct iovec local = { to, bytes };
-	struct iovec remote = { (void *)(uintptr_t)address, bytes };
-
-	return process_vm_readv(java, &local, 1, &remote, 1, 0) != (ssize_t)bytes;
-}
-
-#define UNWIND_READ(dst, bytes, address) read_target(dst, bytes, address)
-#define UNWIND_ELEMENT(table, index)	 NULL
+#include "tests/support/traced_thread.h"
 #include "bpf/hotspot.bpf.h"
 
 #define STEPS_DEFAULT 40000u
@@ -66,14 +53,7 @@ static pid_t thread;
 /* False: the walk does not know the callers, and would say so. */
 static bool walk(const struct user_regs_struct *r, struct stack *ret)
 {
-	struct unwind_state at = {
-		.ip = r->rip,
-		.sp = r->rsp,
-		.fp = r->rbp,
-		.regs_known = 1,
-		.regs = { r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8,
-			  r->r9, r->r10, r->r11, r->r12, r->r13, r->r14, r->r15 },
-	};
+	struct unwind_state at = traced_state(r);
 
 	hotspot_forget(&hotspot);
 	*ret = (struct stack){ .ip = r->rip };
@@ -120,9 +100,9 @@ static void start(const char *program, const char *mode, const char *folder)
 
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-	java = fork();
-	assert_true(java >= 0);
-	if (!java) {
+	traced = fork();
+	assert_true(traced >= 0);
+	if (!traced) {
 		(void)dup2(in[0], STDIN_FILENO);
 		(void)dup2(out[1], STDOUT_FILENO);
 		(void)execlp(program, program, "-XX:+UnlockDiagnosticVMOptions",
@@ -144,13 +124,13 @@ static void find_thread(void)
 	struct dirent *entry;
 	DIR *tasks;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/task", java);
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", traced);
 	tasks = opendir(path);
 	assert_non_null(tasks);
 	for (thread = 0; !thread && (entry = readdir(tasks));) {
 		FILE *file;
 
-		(void)snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", java, entry->d_name);
+		(void)snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", traced, entry->d_name);
 		file = fopen(path, "re");
 		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "worker-0\n"))
 			thread = atoi(entry->d_name);
@@ -176,7 +156,7 @@ static void look_at(const char *path, uint64_t bias)
 	h->types += bias;
 	for (size_t i = 0; i < SCRIPT_HOTSPOT_NAMES; i++)
 		h->nmethod_names[i] += h->nmethod_names[i] ? bias : 0;
-	assert_int_equal(target_open((uint32_t)java, 0, &target), 0);
+	assert_int_equal(target_open((uint32_t)traced, 0, &target), 0);
 	assert_int_equal(hotspot_layout_read(&target, h, clock_monotonic_ns() + LAYOUT_NS), 0);
 	memset(&hotspot, 0, sizeof(hotspot));
 	hotspot.facts = *h;
@@ -189,7 +169,7 @@ static void find_runtime(void)
 	bool found = false;
 	FILE *file;
 
-	(void)snprintf(name, sizeof(name), "/proc/%d/maps", java);
+	(void)snprintf(name, sizeof(name), "/proc/%d/maps", traced);
 	file = fopen(name, "re");
 	assert_non_null(file);
 	while (!found && fgets(line, sizeof(line), file))
@@ -278,10 +258,10 @@ static void check_java(const char *program, const char *folder)
 		find_thread();
 		find_runtime();
 		check_steps(program, modes[i]);
-		(void)kill(java, SIGKILL);
+		(void)kill(traced, SIGKILL);
 		(void)close(in_fd);
 		assert_int_equal(waitpid(thread, NULL, __WALL), thread); /* the traced one first */
-		assert_int_equal(waitpid(java, NULL, 0), java);
+		assert_int_equal(waitpid(traced, NULL, 0), traced);
 	}
 }
 

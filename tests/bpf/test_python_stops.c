@@ -32,24 +32,9 @@
 #include "symbolize/cfi_rows.h"
 #include "symbolize/elf_file.h"
 #include "tests/support/python_target.h"
-
-static struct python_target python;
-
-static int read_target(void *to, size_t bytes, uint64_t address)
-{
-	struct iovec local = { to, bytes };
-	struct iovec remote = { (void *)(uintptr_t)address, bytes };
-
-	return process_vm_readv(python.pid, &local, 1, &remote, 1, 0) != (ssize_t)bytes;
-}
-
-#define UNWIND_READ(dst, bytes, address) read_target(dst, bytes, address)
-#define UNWIND_ELEMENT(table, index)                                                               \
-	((const uint32_t *)(const void *)((const char *)(table) +                                  \
-					  UNWIND_ELEMENT_BYTES * (size_t)(index)))
+#include "tests/support/traced_thread.h"
 #include "bpf/profiler.h"
 #include "bpf/python.bpf.h"
-#include "bpf/unwind_step.h"
 
 #define MAPS_MAX      128
 #define NATIVE_MAX    1024
@@ -63,6 +48,8 @@ static int read_target(void *to, size_t bytes, uint64_t address)
 #define LOOK_MS       20
 #define GRAMMAR	      "tests/workloads/python/grammar.py"
 #define REAL	      "tests/workloads/python/real.py" /* its main thread also waits in the kernel */
+
+static struct python_target python;
 
 struct map {
 	uint64_t start_va, end_va, start_fo;
@@ -167,14 +154,7 @@ static bool walk_entry(struct script_walk *walk, uint64_t thread_pointer, uint64
 static bool walk(const struct user_regs_struct *r)
 {
 	struct script_walk walk = { .python = python.runtime.python };
-	struct unwind_state at = {
-		.ip = r->rip,
-		.sp = r->rsp,
-		.fp = r->rbp,
-		.regs_known = 1,
-		.regs = { r->rax, r->rdx, r->rcx, r->rbx, r->rsi, r->rdi, r->rbp, r->rsp, r->r8,
-			  r->r9, r->r10, r->r11, r->r12, r->r13, r->r14, r->r15 },
-	};
+	struct unwind_state at = traced_state(r);
 
 	place_count = 0;
 	for (int frames = 0; frames < NATIVE_MAX; frames++) {
@@ -381,6 +361,7 @@ static void begin(const char *program, const char *argument)
 	/* the only thread of grammar.py has the GIL */
 	assert_true(python.runtime.python.tls_at < 0 || !strcmp(script, REAL) ||
 		    (python.runtime.python.version & 0xff) < 12);
+	traced = python.pid;
 	assert_int_equal(ptrace(PTRACE_SEIZE, python.pid, NULL, PTRACE_O_EXITKILL), 0);
 }
 

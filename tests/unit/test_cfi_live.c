@@ -28,22 +28,7 @@
 #include "symbolize/cfi_rows.h"
 #include "symbolize/elf_file.h"
 #include "tests/support/elf_fixture.h"
-
-static pid_t target;
-
-static int read_target(void *to, size_t bytes, uint64_t address)
-{
-	struct iovec local = { to, bytes };
-	struct iovec remote = { (void *)(uintptr_t)address, bytes };
-
-	return process_vm_readv(target, &local, 1, &remote, 1, 0) != (ssize_t)bytes;
-}
-
-#define UNWIND_READ(dst, bytes, address) read_target(dst, bytes, address)
-#define UNWIND_ELEMENT(table, index)                                                              \
-	((const uint32_t *)(const void *)((const char *)(table) +                                  \
-					  UNWIND_ELEMENT_BYTES * (size_t)(index)))
-#include "bpf/unwind_step.h"
+#include "tests/support/traced_thread.h"
 
 #define MAPS_MAX   64
 #define FRAMES_MAX 512
@@ -94,7 +79,7 @@ static void load_maps(void)
 	char path[64];
 	FILE *file;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/maps", target);
+	(void)snprintf(path, sizeof(path), "/proc/%d/maps", traced);
 	file = fopen(path, "re");
 	assert_non_null(file);
 	map_count = 0;
@@ -142,18 +127,7 @@ static int walk(pid_t tid)
 
 	if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &to) < 0)
 		return -1;
-#if ARCH_LINK_REGISTER
-	at = (struct unwind_state){ .ip = r.pc, .sp = r.sp, .fp = r.regs[ARCH_REG_FP], .regs_known = 1 };
-	memcpy(at.regs, r.regs, sizeof(r.regs));
-	at.regs[ARCH_REG_SP] = r.sp;
-#else
-	at = (struct unwind_state){ .ip = r.rip,
-				    .sp = r.rsp,
-				    .fp = r.rbp,
-				    .regs_known = 1,
-				    .regs = { r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8,
-					      r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15 } };
-#endif
+	at = traced_state(&r);
 	for (int frames = 1; frames < FRAMES_MAX; frames++) {
 		const struct unwind_rule *rule = rule_at(at.ip - !!at.is_return);
 		int rc = rule ? unwind_step(&at, rule) : UNWIND_NO_RULE;
@@ -192,7 +166,7 @@ static void sample_all(struct result *result)
 	struct dirent *entry;
 	DIR *dir;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/task", target);
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", traced);
 	dir = opendir(path);
 	assert_non_null(dir);
 	while ((entry = readdir(dir))) {
@@ -213,9 +187,9 @@ static struct result run(const char *path)
 {
 	struct result result = { 0 };
 
-	target = fork();
-	assert_true(target >= 0);
-	if (!target) {
+	traced = fork();
+	assert_true(traced >= 0);
+	if (!traced) {
 		char *argv[] = { (char *)(uintptr_t)path, NULL };
 
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -229,8 +203,8 @@ static struct result run(const char *path)
 		sample_all(&result);
 		(void)usleep(1000 + (useconds_t)(i * 37 % 1000));
 	}
-	(void)kill(target, SIGKILL);
-	(void)waitpid(target, NULL, 0);
+	(void)kill(traced, SIGKILL);
+	(void)waitpid(traced, NULL, 0);
 	unload_maps();
 	print_message("%s: %u of %u stacks complete, up to %d frames\n", path, result.complete,
 		      result.samples, result.deepest);
