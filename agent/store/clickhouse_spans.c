@@ -151,13 +151,19 @@ static struct history_spans **find_kept(struct clickhouse *ch, const struct stor
 	return at;
 }
 
+/* Sums without rows take room, too. */
+static size_t rows_of(const struct history_spans *spans)
+{
+	return spans->rows.count + 1;
+}
+
 /* Takes sums off the list. Lock held. */
 static struct history_spans *take_off(struct clickhouse *ch, struct history_spans **at)
 {
 	struct history_spans *spans = *at;
 
 	*at = spans->next;
-	ch->span_rows -= spans->rows.count;
+	ch->span_rows -= rows_of(spans);
 	return spans;
 }
 
@@ -167,18 +173,18 @@ static void keep(struct clickhouse *ch, struct history_spans **made_take)
 {
 	struct history_spans *made = *made_take, **at;
 
-	if (made->rows.count > ROWS_MAX)
+	if (rows_of(made) > ROWS_MAX)
 		return;
 	(void)pthread_mutex_lock(&ch->spans_lock);
 	at = find_kept(ch, &made->day, made->span_ns);
 	if (*at)
 		history_spans_destroy(take_off(ch, at));
-	while (ch->span_rows + made->rows.count > ROWS_MAX) {
+	while (ch->span_rows + rows_of(made) > ROWS_MAX) {
 		for (at = &ch->spans; (*at)->next;)
 			at = &(*at)->next;
 		history_spans_destroy(take_off(ch, at));
 	}
-	ch->span_rows += made->rows.count;
+	ch->span_rows += rows_of(made);
 	made->next = ch->spans;
 	ch->spans = take_ptr(*made_take);
 	(void)pthread_mutex_unlock(&ch->spans_lock);
@@ -268,21 +274,32 @@ static int find_hosts(struct clickhouse *ch, const struct day_version *wanted,
 	return rc;
 }
 
+static int make_maker(struct hosts *hosts)
+{
+	if (!hosts->maker)
+		hosts->maker = spans_maker_create(&hosts->days[hosts->at].day, hosts->range.span_ns);
+	return hosts->maker ? 0 : -ENOMEM;
+}
+
+/* The host under way has no more windows, or none at all: then its sums are empty. */
 static int finish_host(struct hosts *hosts)
 {
-	cleanup(spans_maker) struct spans_maker *maker = take_ptr(hosts->maker);
+	cleanup(spans_maker) struct spans_maker *maker = NULL;
 	cleanup(history_spans) struct history_spans *made = NULL;
-	int rc = maker ? spans_maker_finish(maker, &made) : 0;
+	int rc = make_maker(hosts);
 
-	if (!made)
+	maker = take_ptr(hosts->maker);
+	if (rc == 0)
+		rc = spans_maker_finish(maker, &made);
+	if (rc < 0)
 		return rc;
 	made->version = hosts->days[hosts->at].version;
 	made->from_ns = hosts->range.from_ns;
 	made->to_ns = hosts->range.to_ns;
 	if (hosts->at == 0) {
 		hosts->first = take_ptr(made);
-	} else if (hosts->kept_rows + made->rows.count <= KEPT_ROWS_MAX) {
-		hosts->kept_rows += made->rows.count;
+	} else if (hosts->kept_rows + rows_of(made) <= KEPT_ROWS_MAX) {
+		hosts->kept_rows += rows_of(made);
 		keep(hosts->ch, &made);
 	}
 	return 0;
@@ -294,15 +311,15 @@ static int add_window(void *ctx, const struct store_window *window)
 	struct hosts *hosts = ctx;
 	int rc = 0;
 
-	if (strcmp(window->host, hosts->days[hosts->at].day.host) > 0)
+	while (rc == 0 && hosts->at < hosts->count - 1 &&
+	       strcmp(window->host, hosts->days[hosts->at].day.host) > 0) {
 		rc = finish_host(hosts);
-	while (hosts->at < hosts->count - 1 && strcmp(window->host, hosts->days[hosts->at].day.host) > 0)
 		hosts->at++;
+	}
 	if (rc < 0 || strcmp(window->host, hosts->days[hosts->at].day.host) != 0)
 		return rc;
-	if (!hosts->maker)
-		hosts->maker = spans_maker_create(&hosts->days[hosts->at].day, hosts->range.span_ns);
-	return hosts->maker ? spans_maker_add(hosts->maker, window) : -ENOMEM;
+	rc = make_maker(hosts);
+	return rc < 0 ? rc : spans_maker_add(hosts->maker, window);
 }
 
 /* Leaves the sums of the first host in @hosts, and keeps those of the others. */
@@ -316,15 +333,15 @@ static void *ask_hosts(void *ctx)
 
 	hosts->rc = clickhouse_history_totals(hosts->ch, &hosts->days[0].day, last_host, &part,
 					      add_window, hosts, NULL, &hosts->err);
-	if (hosts->rc == 0)
+	for (; hosts->rc == 0 && hosts->at < hosts->count; hosts->at++)
 		hosts->rc = finish_host(hosts);
 	spans_maker_destroy(hosts->maker);
 	return NULL;
 }
 
-/* Sums of the first of @days, two at least; NULL if it has no windows. Keeps those of the others.
- * Two questions at once: while the server answers one, the answer of the other is added up. Sums
- * that the second could not get are asked for when their turn comes. */
+/* Sums of the first of @days, two at least; keeps those of the others. Two questions at once: while
+ * the server answers one, the answer of the other is added up. Sums that the second could not get
+ * are asked for when their turn comes. */
 static int make_many(struct clickhouse *ch, const struct day_versions_vec *days,
 		     const struct range *range, struct history_spans **ret, struct err *err)
 {
@@ -365,9 +382,9 @@ int clickhouse_history_spans(void *ctx, const struct store_day *day,
 	if (rc < 0 || hand_out_kept(ch, &wanted, &range, query, visit, visit_ctx, &rc))
 		return rc;
 	rc = find_hosts(ch, &wanted, &range, &hosts);
-	if (rc == 0 && hosts.count > 1)
+	if (rc == 0 && hosts.count > 1) {
 		rc = make_many(ch, &hosts, &range, &made, err);
-	if (rc == 0 && !made) {
+	} else if (rc == 0) {
 		rc = history_spans_make(&wanted.day, span_ns, clickhouse_history_hours, ch, &made, &damaged,
 					err);
 		if (rc == 0)

@@ -326,6 +326,42 @@ static void test_spans_of_a_part(void **state)
 	end_host(own);
 }
 
+static unsigned questions(void)
+{
+	cleanup_buf struct buf answer = { 0 };
+
+	clickhouse_query("SELECT value FROM system.events WHERE event = 'SelectQuery'", &answer);
+	return (unsigned)atoi(answer.data);
+}
+
+/* A question about one host says of others, too, that they have nothing in the time asked for. */
+static void test_spans_of_idle_hosts(void **state)
+{
+	struct host *own = begin_host("own", clickhouse_fresh_url()), *hosts[8];
+	char name[] = "h0";
+	unsigned before;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(hosts); i++, name[1]++) {
+		hosts[i] = begin_host(name, own->url);
+		record(hosts[i], "web", 5, "x");
+		settle(hosts[i]);
+	}
+	while (samples_between(own, &(struct store_day){ DAY, 7, "h7" }, 0, 10) != 1)
+		clock_sleep_ns(50 * NS_PER_MS);
+	before = questions();
+	for (unsigned i = 0; i < ARRAY_SIZE(hosts); i++) {
+		struct store_day day = { DAY, 7, "" };
+
+		(void)snprintf(day.host, sizeof(day.host), "h%u", i);
+		assert_int_equal(samples_between(own, &day, 10, 20), 0);
+	}
+	/* that of the counter, of the days' versions, and two of the hosts: not one of each host */
+	assert_true(questions() - before < 6);
+	for (unsigned i = 0; i < ARRAY_SIZE(hosts); i++)
+		end_host(hosts[i]);
+	end_host(own);
+}
+
 static void test_any_text(void **state)
 {
 	static const char *const texts[] = { "it's",	     "back\\slash",
@@ -788,6 +824,7 @@ int main(void)
 		cmocka_unit_test(test_spans_of_others),
 		cmocka_unit_test(test_spans_of_many_hosts),
 		cmocka_unit_test(test_spans_of_a_part),
+		cmocka_unit_test(test_spans_of_idle_hosts),
 	};
 
 	return store_fixture_run_on_clickhouse(tests, ARRAY_SIZE(tests));
