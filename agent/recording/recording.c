@@ -24,14 +24,9 @@ void recording_destroy(struct recording *recording)
 		return;
 	for (size_t i = 0; i < recording->modules.count; i++)
 		free(recording->modules.data[i].path);
-	for (size_t i = 0; i < recording->processes.count; i++) {
-		free(recording->processes.data[i].comm);
-		free(recording->processes.data[i].exe);
-		free(recording->processes.data[i].service);
-		free(recording->processes.data[i].container);
-	}
 	modules_vec_deinit(&recording->modules);
 	processes_vec_deinit(&recording->processes);
+	text_pool_deinit(&recording->texts);
 	u64map_deinit(&recording->stack_at);
 	stacks_vec_deinit(&recording->stacks);
 	recording_trees_free(&recording->trees);
@@ -95,6 +90,11 @@ static int on_module(void *ctx, const struct chunk_module *m)
 	return 0;
 }
 
+static const char *keep_text(struct recording *recording, const struct chunk_text *text)
+{
+	return text_pool_keep(&recording->texts, text->text, text->len);
+}
+
 static int on_process(void *ctx, const struct chunk_process *p)
 {
 	struct recording *recording = ctx;
@@ -108,10 +108,10 @@ static int on_process(void *ctx, const struct chunk_process *p)
 		return 0;
 	process->tgid = p->tgid;
 	process->started_at_ns = p->started_at_ns;
-	process->comm = strndup(p->comm.text, p->comm.len);
-	process->exe = strndup(p->exe.text, p->exe.len);
-	process->service = strndup(p->service.text, p->service.len);
-	if (p->container.len && !(process->container = strndup(p->container.text, p->container.len)))
+	process->comm = keep_text(recording, &p->comm);
+	process->exe = keep_text(recording, &p->exe);
+	process->service = keep_text(recording, &p->service);
+	if (p->container.len && !(process->container = keep_text(recording, &p->container)))
 		return -ENOMEM;
 	return process->comm && process->exe && process->service ? 0 : -ENOMEM;
 }

@@ -6,6 +6,7 @@
 
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
+#include "agent/profile/text_pool.h"
 #include "agent/recording/pair_places.h"
 #include "agent/recording/reading_profile.h"
 #include "agent/recording/recording.h"
@@ -24,8 +25,8 @@ struct module {
 struct process {
 	uint32_t tgid;
 	uint64_t started_at_ns;
-	char *comm, *exe, *service; /* owned, NULL = not known */
-	char *container; /* owned; NAME=value lines of struct feed_proc, NULL = none */
+	const char *comm, *exe, *service; /* of the recording's texts, NULL = not known */
+	const char *container; /* likewise; NAME=value lines of struct feed_proc, NULL = none */
 };
 
 struct stack {
@@ -46,6 +47,7 @@ VEC_DEFINE(pair_sums, struct chunk_pair_sum);
 struct recording {
 	struct modules_vec modules;
 	struct processes_vec processes;
+	struct text_pool texts; /* of the processes, of which most are alike */
 	struct u64map stack_at; /* stack id -> index of stacks */
 	struct stacks_vec stacks;
 	struct frames_vec frames;

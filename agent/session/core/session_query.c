@@ -67,7 +67,7 @@ static int describe_processes(const struct recorder *recorder, struct session_in
 		to->pid = from->tgid;
 		to->started_at_ns = from->started_at_ns;
 		to->value += from->value;
-		memcpy(to->exe, from->exe, sizeof(to->exe));
+		(void)snprintf(to->exe, sizeof(to->exe), "%s", from->exe);
 	}
 	qsort(ret->processes, shown, sizeof(*ret->processes), by_value);
 	ret->process_count =

@@ -11,6 +11,7 @@
 #include "bpf/profiler.h"
 
 #define PROCESSES_MAX 65536u
+#define EXE_MAX	      255u
 #define ATTRS_MAX     1000000u /* more threads share one entry per process */
 #define SUMS_MAX      262144u  /* places and threads of calls that add up */
 
@@ -51,6 +52,7 @@ void recorder_destroy(struct recorder *r)
 	pairs_vec_deinit(&r->pairs);
 	chunk_attrs_vec_deinit(&r->attrs);
 	recorder_processes_vec_deinit(&r->processes);
+	text_pool_deinit(&r->exes);
 	chunk_events_vec_deinit(&r->pending);
 	stack_ids_vec_deinit(&r->missing);
 	buf_deinit(&r->process_entries);
@@ -100,10 +102,11 @@ int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint
 					   .hash = hash };
 	/* Its first sample may be from inside of the exec, before the executable is mapped. */
 	const struct chunk_text *name = p->exe.len ? &p->exe : &p->comm;
-	size_t len = name->len < sizeof(totals.exe) ? name->len : sizeof(totals.exe) - 1;
 	int rc;
 
-	memcpy(totals.exe, name->text, len);
+	totals.exe = text_pool_keep(&r->exes, name->text, name->len < EXE_MAX ? name->len : EXE_MAX);
+	if (!totals.exe)
+		return -ENOMEM;
 	rc = u64map_put(&r->process_ids, hash, r->processes.count);
 	if (rc < 0)
 		return rc;

@@ -23,7 +23,7 @@ struct recorder;
 struct recorder_process {
 	uint32_t tgid;
 	uint64_t started_at_ns; /* realtime */
-	char exe[256];
+	const char *exe; /* lent by the recorder; at most 255 bytes */
 	int64_t value;
 	uint64_t samples;
 	uint64_t hash; /* of its identity */

@@ -4,6 +4,7 @@
 #ifndef PROFD_SESSION_RECORDER_INTERNAL_H
 #define PROFD_SESSION_RECORDER_INTERNAL_H
 
+#include "agent/profile/text_pool.h"
 #include "agent/recording/reading_chunk.h"
 #include "agent/session/ingest/recorder.h"
 
@@ -44,6 +45,7 @@ struct recorder {
 	struct pairs_vec pairs;
 	struct chunk_attrs_vec attrs;
 	struct recorder_processes_vec processes;
+	struct text_pool exes; /* of the processes, of which most are alike */
 	uint32_t module_count;
 	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
 	/* New since the last seal. */
