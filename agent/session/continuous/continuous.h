@@ -131,10 +131,10 @@ static inline uint64_t continuous_looked_from(uint64_t last_ns, uint64_t now_ns,
 }
 
 /* Nanoseconds between two flushes. A shared store gets fewer rows and INSERTs from each of many
- * hosts. */
+ * hosts: a part and the whole of each minute. */
 static inline uint64_t continuous_flush_interval(const struct sessions *s)
 {
-	return s->options.flush_interval_ns * (store_is_shared(s->store) ? 3 : 1);
+	return s->options.flush_interval_ns * (store_is_shared(s->store) ? 6 : 1);
 }
 
 void continuous_take(struct sessions *s, struct live_process *process,

@@ -24,7 +24,7 @@ struct recorder *recorder_create(uint32_t pairs_max)
 	r->pairs_max = pairs_max;
 	r->groups_end = &r->groups;
 	/* The overflow bucket is there from the beginning. */
-	if (pairs_vec_push(&r->pairs, (struct pair){ .outcome = OUTCOME_complete }) < 0) {
+	if (recorder_add_pair(r, &(struct chunk_pair){ 0 }) < 0) {
 		recorder_destroy(r);
 		return NULL;
 	}
@@ -49,7 +49,9 @@ void recorder_destroy(struct recorder *r)
 	maps[6] = &r->sum_at;
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
 		u64map_deinit(maps[i]);
-	pairs_vec_deinit(&r->pairs);
+	pair_outcomes_vec_deinit(&r->outcomes);
+	waiting_pairs_vec_deinit(&r->waiting);
+	chunk_pairs_vec_deinit(&r->new_pairs);
 	chunk_attrs_vec_deinit(&r->attrs);
 	recorder_processes_vec_deinit(&r->processes);
 	text_pool_deinit(&r->exes);
@@ -176,18 +178,35 @@ int recorder_need_stack(struct recorder *r, uint64_t stack)
 	return rc < 0 ? rc : stack_ids_vec_push(&r->missing, stack);
 }
 
+int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair)
+{
+	const uint32_t id = (uint32_t)r->outcomes.count;
+	const struct waiting_pair waiting = { .user_stack = pair->user, .pair = id };
+	int rc = pair_outcomes_vec_reserve(&r->outcomes, id + 1u);
+
+	if (rc == 0)
+		rc = chunk_pairs_vec_reserve(&r->new_pairs, r->new_pairs.count + 1);
+	if (rc == 0 && pair->user)
+		rc = waiting_pairs_vec_push(&r->waiting, waiting);
+	if (rc < 0)
+		return rc;
+	r->outcomes.data[r->outcomes.count++] =
+		pair->user ? PAIR_WAITS + (uint32_t)r->waiting.count - 1 : OUTCOME_complete;
+	r->new_pairs.data[r->new_pairs.count++] = *pair;
+	return 0;
+}
+
 static int find_pair(struct recorder *r, const struct feed_sample *sample, uint32_t *ret)
 {
-	struct pair pair = { .stacks = { sample->user_stack, sample->kernel_stack },
-			     .outcome = sample->user_stack ? OUTCOME_UNKNOWN : OUTCOME_complete };
-	uint64_t hash = recorder_pair_hash(&pair.stacks), id;
+	const struct chunk_pair pair = { sample->user_stack, sample->kernel_stack };
+	uint64_t hash = recorder_pair_hash(&pair), id = r->outcomes.count;
 	int rc;
 
 	if (u64map_get(&r->pair_ids, hash, &id)) {
 		*ret = (uint32_t)id;
 		return 0;
 	}
-	if (r->pairs.count > r->pairs_max) {
+	if (id > r->pairs_max) {
 		*ret = CHUNK_PAIR_OVERFLOW;
 		return 0;
 	}
@@ -195,14 +214,14 @@ static int find_pair(struct recorder *r, const struct feed_sample *sample, uint3
 	if (rc == 0)
 		rc = recorder_need_stack(r, sample->kernel_stack);
 	if (rc == 0)
-		rc = pairs_vec_push(&r->pairs, pair);
+		rc = u64map_put(&r->pair_ids, hash, id);
 	if (rc < 0)
 		return rc;
-	rc = u64map_put(&r->pair_ids, hash, r->pairs.count - 1);
+	rc = recorder_add_pair(r, &pair);
 	if (rc < 0)
-		r->pairs.count--;
+		(void)u64map_remove(&r->pair_ids, hash);
 	else
-		*ret = (uint32_t)r->pairs.count - 1;
+		*ret = (uint32_t)id;
 	return rc;
 }
 
@@ -246,6 +265,16 @@ static bool is_sum(const struct chunk_attr *attr)
 	return attr->type == PROF_SAMPLE_IO && attr->state == CHUNK_IO_SUM;
 }
 
+static void count_outcome(struct recorder *r, uint32_t pair, uint64_t samples)
+{
+	uint32_t outcome = r->outcomes.data[pair];
+
+	if (outcome >= PAIR_WAITS)
+		r->waiting.data[outcome - PAIR_WAITS].samples += samples;
+	else if (outcome < PROFILE_OUTCOMES_MAX)
+		r->outcome_samples[outcome] += samples;
+}
+
 void recorder_count(struct recorder *r, const struct chunk_event *event)
 {
 	const struct chunk_attr *attr = &r->attrs.data[event->attr];
@@ -255,7 +284,7 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 	if (prof_sample_is_reading(attr->type) || attr->type == PROF_SAMPLE_WAKER ||
 	    chunk_attr_is_seen(attr))
 		return; /* said of samples, or of threads, and no sample itself */
-	r->pairs.data[event->pair].samples += samples;
+	count_outcome(r, event->pair, samples);
 	process->samples += samples;
 	r->quality.samples += samples;
 	if (attr->type == PROF_SAMPLE_IO)
@@ -395,10 +424,7 @@ void recorder_skip(struct recorder *r, uint32_t pid, const char *reason)
 /* ---- totals ---------------------------------------------------------------------------------- */
 void recorder_outcomes(const struct recorder *r, uint64_t ret[PROFILE_OUTCOMES_MAX])
 {
-	memset(ret, 0, PROFILE_OUTCOMES_MAX * sizeof(*ret));
-	for (size_t i = 0; i < r->pairs.count; i++)
-		if (r->pairs.data[i].outcome < PROFILE_OUTCOMES_MAX)
-			ret[r->pairs.data[i].outcome] += r->pairs.data[i].samples;
+	memcpy(ret, r->outcome_samples, sizeof(r->outcome_samples));
 }
 
 size_t recorder_process_count(const struct recorder *r)

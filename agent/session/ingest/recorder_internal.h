@@ -8,16 +8,20 @@
 #include "agent/recording/reading_chunk.h"
 #include "agent/session/ingest/recorder.h"
 
-#define OUTCOME_UNKNOWN 0xff
 #define STACK_WAITS	0xffff /* its frames are not known yet */
 
-struct pair {
-	struct chunk_pair stacks;
+/* A pair of which the record of the user stack is not known yet. */
+struct waiting_pair {
+	uint64_t user_stack;
 	uint64_t samples;
-	uint8_t outcome; /* of the user stack, OUTCOME_UNKNOWN until its record is known */
+	uint32_t pair;
 };
 
-VEC_DEFINE(pairs, struct pair);
+/* The outcome of a pair's user stack: of bpf/outcome.def, or PAIR_WAITS + its index of waiting. */
+#define PAIR_WAITS 256u
+
+VEC_DEFINE(waiting_pairs, struct waiting_pair);
+VEC_DEFINE(pair_outcomes, uint32_t);
 VEC_DEFINE(chunk_pairs, struct chunk_pair);
 VEC_DEFINE(chunk_attrs, struct chunk_attr);
 VEC_DEFINE(chunk_events, struct chunk_event);
@@ -42,13 +46,16 @@ struct recorder {
 	struct u64map
 		stack_seen; /* stack id -> 0: in the file or a group, 1: waits for its frames */
 	struct u64map live_process_ids; /* the collector's proc -> process id, this epoch only */
-	struct pairs_vec pairs;
+	struct pair_outcomes_vec outcomes; /* by pair */
+	struct waiting_pairs_vec waiting;
+	uint64_t outcome_samples[PROFILE_OUTCOMES_MAX]; /* of pairs that do not wait */
 	struct chunk_attrs_vec attrs;
 	struct recorder_processes_vec processes;
 	struct text_pool exes; /* of the processes, of which most are alike */
 	uint32_t module_count;
-	uint32_t pairs_sealed, attrs_sealed; /* how many of them are in the file or a group */
+	uint32_t attrs_sealed; /* how many of them are in the file or a group */
 	/* New since the last seal. */
+	struct chunk_pairs_vec new_pairs; /* the last of the pairs */
 	struct chunk_events_vec pending;
 	uint64_t sealed_events;	 /* so many came before */
 	struct u64map sum_at; /* pair and attr -> number of its last sum of calls, sealed or index
@@ -76,6 +83,10 @@ int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint
 /* Notes that the frames of @stack are wanted, unless they are known. */
 int recorder_need_stack(struct recorder *r, uint64_t stack) must_use;
 void recorder_count(struct recorder *r, const struct chunk_event *event);
+/* A pair that is not there yet gets the next id. -ENOMEM. */
+int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair) must_use;
+/* Pairs stop to wait whose stacks are known by now; all of them if @final. */
+void recorder_learn_outcomes(struct recorder *r, bool final);
 /* A READINGS chunk of the file, after a restart. -ENOMEM, -EPROTO. */
 int recorder_reload_reading(struct recorder *r, const void *data, size_t len) must_use;
 

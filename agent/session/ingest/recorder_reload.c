@@ -48,14 +48,12 @@ static int reload_samples(void *ctx, uint32_t seq)
 static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recorder *r = ctx;
-	struct pair entry = { .stacks = *pair,
-			      .outcome = pair->user ? OUTCOME_UNKNOWN : OUTCOME_complete };
 	int rc;
 
-	if (id != r->pairs.count)
+	if (id != r->outcomes.count)
 		return 0; /* pair 0 is there from the beginning; a gap is damage and stays one */
 	rc = u64map_put(&r->pair_ids, recorder_pair_hash(pair), id);
-	return rc < 0 ? rc : pairs_vec_push(&r->pairs, entry);
+	return rc < 0 ? rc : recorder_add_pair(r, pair);
 }
 
 /* Its stacks are known or were given up: nobody is asked for them again. */
@@ -84,7 +82,7 @@ static int reload_event(void *ctx, const struct chunk_event *event)
 {
 	struct recorder *r = ctx;
 
-	if (event->pair < r->pairs.count && event->attr < r->attrs.count)
+	if (event->pair < r->outcomes.count && event->attr < r->attrs.count)
 		recorder_count(r, event);
 	return 0;
 }
@@ -122,11 +120,11 @@ int recorder_reload_chunk(void *ctx, const struct store_chunk *chunk)
  * written. */
 static int reload_missing(struct recorder *r)
 {
-	for (size_t i = 1; i < r->pairs.count; i++) {
-		int rc = recorder_need_stack(r, r->pairs.data[i].stacks.user);
+	for (size_t i = 0; i < r->new_pairs.count; i++) {
+		int rc = recorder_need_stack(r, r->new_pairs.data[i].user);
 
 		if (rc == 0)
-			rc = recorder_need_stack(r, r->pairs.data[i].stacks.kernel);
+			rc = recorder_need_stack(r, r->new_pairs.data[i].kernel);
 		if (rc < 0)
 			return rc;
 	}
@@ -137,7 +135,8 @@ int recorder_reload_done(struct recorder *r)
 {
 	int rc = reload_missing(r);
 
-	r->pairs_sealed = (uint32_t)r->pairs.count;
+	recorder_learn_outcomes(r, false);
+	chunk_pairs_vec_deinit(&r->new_pairs);
 	r->attrs_sealed = (uint32_t)r->attrs.count;
 	return rc;
 }

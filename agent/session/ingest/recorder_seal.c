@@ -131,14 +131,19 @@ static struct buf *add_chunk(struct recorder_group *group, enum store_chunk_kind
 	return &group->data[group->chunk_count++];
 }
 
-static void encode_samples(struct recorder *r, struct recorder_group *group,
-			   const struct chunk_pairs_vec *pairs)
+/* How many pairs are in the file or a group. */
+static uint32_t count_sealed(const struct recorder *r)
+{
+	return (uint32_t)(r->outcomes.count - r->new_pairs.count);
+}
+
+static void encode_samples(struct recorder *r, struct recorder_group *group)
 {
 	struct chunk_samples samples = {
 		.seq = group->seq,
-		.first_pair = r->pairs_sealed,
-		.pair_count = (uint32_t)pairs->count,
-		.pairs = pairs->data,
+		.first_pair = count_sealed(r),
+		.pair_count = (uint32_t)r->new_pairs.count,
+		.pairs = r->new_pairs.data,
 		.first_attr = r->attrs_sealed,
 		.attr_count = (uint32_t)r->attrs.count - r->attrs_sealed,
 		.attrs = r->attrs.data + r->attrs_sealed,
@@ -149,8 +154,7 @@ static void encode_samples(struct recorder *r, struct recorder_group *group,
 	chunk_encode_samples(add_chunk(group, STORE_CHUNK_SAMPLES), &samples);
 }
 
-static int encode_group(struct seal *seal, struct recorder_group *group,
-			const struct chunk_pairs_vec *pairs)
+static int encode_group(struct seal *seal, struct recorder_group *group)
 {
 	struct recorder *r = seal->r;
 	struct buf *out;
@@ -166,7 +170,7 @@ static int encode_group(struct seal *seal, struct recorder_group *group,
 	if (seal->stacks.count)
 		chunk_encode_stacks(add_chunk(group, STORE_CHUNK_STACKS), seal->stacks.data,
 				    seal->stacks.count);
-	encode_samples(r, group, pairs);
+	encode_samples(r, group);
 	if (r->pending.count || r->quality_changed)
 		chunk_encode_quality(add_chunk(group, STORE_CHUNK_QUALITY), &r->quality);
 	for (unsigned i = 0; i < group->chunk_count; i++)
@@ -181,7 +185,7 @@ static void hand_over(struct recorder *r, struct recorder_group *group)
 	*r->groups_end = group;
 	r->groups_end = &group->next;
 	r->next_seq++;
-	r->pairs_sealed = (uint32_t)r->pairs.count;
+	r->new_pairs.count = 0;
 	r->attrs_sealed = (uint32_t)r->attrs.count;
 	r->sealed_events += r->pending.count;
 	r->pending.count = 0;
@@ -193,47 +197,60 @@ static void hand_over(struct recorder *r, struct recorder_group *group)
 static int seal_group(struct seal *seal, uint64_t position)
 {
 	struct recorder *r = seal->r;
-	struct chunk_pairs_vec pairs = { 0 };
 	struct recorder_group *group = calloc(1, sizeof(*group));
-	int rc = group ? 0 : -ENOMEM;
+	int rc;
 
-	for (size_t i = r->pairs_sealed; rc == 0 && i < r->pairs.count; i++)
-		rc = chunk_pairs_vec_push(&pairs, r->pairs.data[i].stacks);
-	if (rc == 0) {
-		group->seq = r->next_seq;
-		group->position = position;
-		rc = encode_group(seal, group, &pairs);
-	}
-	chunk_pairs_vec_deinit(&pairs);
+	if (!group)
+		return -ENOMEM;
+	group->seq = r->next_seq;
+	group->position = position;
+	rc = encode_group(seal, group);
 	if (rc == 0)
 		hand_over(r, group);
-	else if (group)
+	else
 		recorder_free_group(group);
 	return rc;
 }
 
-static void learn_outcomes(struct recorder *r, bool final)
+static bool find_outcome(const struct recorder *r, uint64_t user_stack, bool final, uint32_t *ret)
 {
-	for (size_t i = 0; i < r->pairs.count; i++) {
-		struct pair *pair = &r->pairs.data[i];
-		uint64_t outcome;
+	uint64_t outcome;
 
-		if (pair->outcome != OUTCOME_UNKNOWN)
+	if (u64map_get(&r->stack_seen, user_stack, &outcome) && outcome != STACK_WAITS)
+		*ret = outcome < OUTCOME_STACKS_MAX ? (uint32_t)outcome : OUTCOME_complete;
+	else if (final)
+		*ret = OUTCOME_stack_missing;
+	else
+		return false;
+	return true;
+}
+
+void recorder_learn_outcomes(struct recorder *r, bool final)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < r->waiting.count; i++) {
+		const struct waiting_pair *waiting = &r->waiting.data[i];
+		uint32_t outcome;
+
+		if (find_outcome(r, waiting->user_stack, final, &outcome)) {
+			r->outcome_samples[outcome] += waiting->samples;
+			r->outcomes.data[waiting->pair] = outcome;
 			continue;
-		if (u64map_get(&r->stack_seen, pair->stacks.user, &outcome) &&
-		    outcome != STACK_WAITS)
-			pair->outcome = outcome < OUTCOME_STACKS_MAX ? (uint8_t)outcome
-								     : OUTCOME_complete;
-		else if (final)
-			pair->outcome = OUTCOME_stack_missing;
+		}
+		r->outcomes.data[waiting->pair] = PAIR_WAITS + (uint32_t)kept;
+		r->waiting.data[kept++] = *waiting;
 	}
+	r->waiting.count = kept;
+	if (!kept)
+		waiting_pairs_vec_deinit(&r->waiting);
 }
 
 static bool is_changed(const struct recorder *r)
 {
 	/* The overflow bucket alone is nothing. */
 	return r->pending.count || r->quality_changed || r->process_entry_count ||
-	       (r->pairs.count > 1 && r->pairs_sealed < r->pairs.count) ||
+	       (r->outcomes.count > 1 && r->new_pairs.count) ||
 	       r->attrs_sealed < r->attrs.count;
 }
 
@@ -246,7 +263,7 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 	if (!r->missing.count && !is_changed(r))
 		return 0;
 	rc = seal_stacks(&seal);
-	learn_outcomes(r, final);
+	recorder_learn_outcomes(r, final);
 	if (rc == 0 && (is_changed(r) || seal.stacks.count || seal.modules.count))
 		rc = seal_group(&seal, position);
 	for (size_t i = 0; i < seal.stacks.count; i++)
@@ -271,31 +288,45 @@ static void look_up(struct live_tables *tables, const struct chunk_pair *pair, s
 		ret->stack = (struct chunk_stack){ .frame_count = live->frame_count, .frames = live->frames };
 }
 
+struct before {
+	struct chunk_pair pair;
+	uint32_t outcome;
+};
+
+/* A pair that is not sealed gets the number @id. */
+static void put_pair(struct recorder *r, uint32_t id, const struct before *from)
+{
+	r->new_pairs.data[id - count_sealed(r)] = from->pair;
+	r->outcomes.data[id] = from->outcome;
+	if (from->outcome >= PAIR_WAITS)
+		r->waiting.data[from->outcome - PAIR_WAITS].pair = id;
+	/* The key is there: nothing is allocated. */
+	(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&from->pair), id);
+}
+
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
 			 uint32_t **ret_moved)
 {
-	uint32_t first = r->pairs_sealed ? r->pairs_sealed : CHUNK_PAIR_OVERFLOW + 1;
-	size_t news = r->pairs.count > first ? r->pairs.count - first : 0;
+	uint32_t sealed = count_sealed(r), first = sealed ? sealed : CHUNK_PAIR_OVERFLOW + 1;
+	size_t news = r->outcomes.count > first ? r->outcomes.count - first : 0;
 	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
-	struct pair *pairs = r->pairs.data + first;
 	cleanup_free struct ordered *order = calloc(count + 1, sizeof(*order));
-	cleanup_free struct pair *before = calloc(count + 1, sizeof(*before));
+	cleanup_free struct before *before = calloc(count + 1, sizeof(*before));
 	cleanup_free uint32_t *moved = calloc(news + 1, sizeof(*moved));
 
 	if (!order || !before || !moved)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++) {
-		before[i] = pairs[i];
+		before[i].pair = r->new_pairs.data[first - sealed + i];
+		before[i].outcome = r->outcomes.data[first + i];
 		order[i].pair = (uint32_t)i;
-		look_up(tables, &pairs[i].stacks, &order[i]);
+		look_up(tables, &before[i].pair, &order[i]);
 	}
 	if (count)
 		qsort(order, count, sizeof(*order), chunk_compare_stacks);
 	for (uint32_t i = 0; i < count; i++) {
-		pairs[i] = before[order[i].pair];
+		put_pair(r, first + i, &before[order[i].pair]);
 		moved[order[i].pair] = first + i;
-		/* The key is there: nothing is allocated. */
-		(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&pairs[i].stacks), first + i);
 	}
 	for (size_t i = count; i < news; i++)
 		moved[i] = (uint32_t)(first + i);
