@@ -204,7 +204,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	struct day_part *part = ctx;
 	uint64_t begin_ns = day->day * CONTINUOUS_DAY_NS;
 	cleanup(recording) struct recording *recording = NULL;
-	int rc;
+	int rc = 0;
 
 	if (begin_ns >= part->window->to_ns || begin_ns + CONTINUOUS_DAY_NS <= part->window->from_ns ||
 	    !hosts_has_day(&part->s->host, day, part->window->host))
@@ -213,6 +213,11 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 		part->late_days++;
 		return 0;
 	}
+	/* Whoever waits holds what is built, not what was read for it. */
+	if (part->parts.count)
+		rc = pass_turn(part);
+	if (rc < 0)
+		return rc;
 	part->day = day;
 	part->host = hosts_of_day(&part->s->host, day);
 	part->samples = 0;
@@ -241,8 +246,7 @@ static int add_day(void *ctx, const struct store_day *day, uint64_t bytes)
 	part->all_lost += part->lost;
 	if (part->functions)
 		return 0;
-	rc = build_day(part);
-	return rc < 0 ? rc : pass_turn(part);
+	return build_day(part);
 }
 
 static struct day_part part_of(struct sessions *s, const struct history_window *window,
