@@ -24,7 +24,7 @@ from harness import (FAMILY_A, Daemon, Skip, check, check_sampled, compile_workl
 
 FAMILY_B = "/api/v1/profiling"
 RATE = 199
-FLUSH_S = 31  # a shared store gets continuous data every 30 s
+FLUSH_S = 61  # a shared store gets continuous data every minute
 FORMATS = ("folded", "json", "svg", "flame", "pprof", "firefox", "speedscope", "otlp", "perfscript", "callgrind", "csv")
 
 
@@ -216,8 +216,8 @@ def window(daemon, service, start, where=""):
 def spans_of_both(fleet, service, start):
     """They are listed everywhere under the same ids; a window holds what both took."""
     for daemon in (fleet.a, fleet.b):
-        wait_until(lambda d=daemon: {item["host"] for item in spans(d, service)} == set(fleet.names.values()), 60,
-                   "spans of both hosts")
+        wait_until(lambda d=daemon: {item["host"] for item in spans(d, service)} == set(fleet.names.values()),
+                   60 + FLUSH_S, "spans of both hosts")
     for daemon in (fleet.a, fleet.b):
         check(daemon.request("DELETE", f"{FAMILY_A}/continuous/{service}").status == 204, "the setting stays")
     wait_until(lambda: fleet.v.request("GET", f"{FAMILY_A}/continuous").json()["items"] == [], 10, "no settings")
@@ -240,7 +240,7 @@ def spans_of_both(fleet, service, start):
 
     seen = {}
     try:
-        wait_until(adds_up, 60, "sums of both hosts that add up")
+        wait_until(adds_up, 60 + FLUSH_S, "sums of both hosts that add up")
     except AssertionError:
         print(seen)
         raise
@@ -425,7 +425,8 @@ def fleet_answers_as_one(command):
         recorded.append(cpu_ns(process.pid))
         # what was recorded while ClickHouse was away is there, once; the rest comes with the next flush
         least = recorded[2] - recorded[1]
-        wait_until(lambda: window(fleet.v, service, start, of_a) - before > 0.92 * least, 60, "what was recorded meanwhile")
+        wait_until(lambda: window(fleet.v, service, start, of_a) - before > 0.92 * least, 60 + FLUSH_S,
+                   "what was recorded meanwhile")
         check_sampled(window(fleet.v, service, start, of_a) - before, least, recorded[3] - recorded[0], RATE)
         killed(fleet, program, process, service)
 

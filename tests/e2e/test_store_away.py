@@ -15,6 +15,7 @@ from clickhouse import CURRENT, DEBIANS, PASSWORD, ClickHouse
 from harness import (BUILD, FAMILY_A, Daemon, check, check_sampled, compile_workload, cpu_ns, main, own_name, running, wait_until)
 
 RATE = 199
+FLUSH_S = 60  # a shared store gets continuous data every minute
 
 
 class Place:
@@ -142,7 +143,7 @@ def serves_alone_and_comes_back(command, again=False):
             began = [cpu_ns(process.pid)]
             across = daemon.start_profile(service, 3600, rate=RATE)
             began.append(cpu_ns(process.pid))
-            wait_until(lambda: history_ns(daemon, service), 60, "continuous profiling")
+            wait_until(lambda: history_ns(daemon, service), 60 + FLUSH_S, "continuous profiling")
 
             with Callers(daemon, service):
                 place.clickhouse.start()
@@ -157,7 +158,7 @@ def serves_alone_and_comes_back(command, again=False):
             check_sampled(result["totalValue"], before - began[1], cpu_ns(process.pid) - began[0], RATE)
             # a flush later all of it is in the history, once
             least = cpu_ns(process.pid) - recorded[0]
-            wait_until(lambda: history_ns(daemon, service) > 0.9 * least, 60, "the history to have it")
+            wait_until(lambda: history_ns(daemon, service) > 0.9 * least, 60 + FLUSH_S, "the history to have it")
             check_sampled(history_ns(daemon, service), 0.9 * least, cpu_ns(process.pid) - recorded[0], RATE)
 
             viewer = place.agent("--no-collect").start()
@@ -177,7 +178,7 @@ def knows_what_it_needs(place, service):
     with place.agent() as daemon, place.agent("--no-collect") as viewer:
         settings = daemon.get(f"{FAMILY_A}/continuous").json()["items"]
         check([setting["service"] for setting in settings] == [service], settings)
-        wait_until(lambda: history_ns(daemon, service), 60, "continuous profiling to go on")
+        wait_until(lambda: history_ns(daemon, service), 60 + FLUSH_S, "continuous profiling to go on")
         answer = viewer.get(f"{FAMILY_A}/history", status=503)
         check(answer.json()["error_code"] == "StoreUnavailable" and "cannot be reached" in answer.json()["detail"], answer)
         # what is changed meanwhile is changed for good

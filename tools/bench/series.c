@@ -2,7 +2,7 @@
 /* A history of many services: series TARGET SERVICES [URL HOST]. Fills the last 24 hours of the
  * data folder TARGET with rolled-up hours of cpu, every minute of every service with samples. With
  * the URL of a shared store the history is HOST's. Then the minutes are written before they are
- * rolled up, as an agent writes them (two parts and the whole), and the hour under way is there
+ * rolled up, as an agent writes them (a part and the whole), and the hour under way is there
  * up to now. Stacks are left out: time series are read from the index columns alone.
  * series TARGET SERVICES URL PREFIX HOSTS SECONDS: as many hosts write minutes now. */
 #include <errno.h>
@@ -20,8 +20,7 @@
 #define SERVICES 1000
 #define DATA	 2048 /* bytes of an hour's data, about what an hour of a small service takes */
 #define PART	 128  /* of a minute's */
-#define FLUSHES	 3    /* a minute */
-#define FLUSH_NS (20 * NS_PER_S)
+#define MINUTE_NS (60 * NS_PER_S)
 
 static struct store_minute minutes[SERVICES][MINUTES];
 static struct store_window windows[SERVICES];
@@ -56,38 +55,50 @@ static void fill(unsigned services, uint64_t from_ns, const void *data)
 	}
 }
 
-/* One flush of every service: the last of a minute replaces the parts before it. */
-static int append(struct store *store, const struct store_day *day, unsigned services,
-		  uint64_t from_ns, unsigned flush, struct err *err)
+static struct store_window make_part(unsigned service, uint64_t hour_ns, unsigned at, bool whole)
 {
-	static uint8_t data[PART];
-	static struct store_window parts[SERVICES];
+	const struct store_minute *minute = &minutes[service][at];
+	const unsigned share = whole ? 1 : 2;
+
+	return (struct store_window){ .service = names[service],
+				      .type = "cpu",
+				      .owners = ",default:19,",
+				      .from_ns = hour_ns + at * MINUTE_NS,
+				      .whole = whole,
+				      .profiled_ms = minute->profiled_ms / share,
+				      .samples = minute->samples / share,
+				      .value = minute->value / share };
+}
+
+/* One flush of every service in minute @at of the hour: its part, and the whole of the minute
+ * before. */
+static int append(struct store *store, const struct store_day *day, unsigned services,
+		  uint64_t hour_ns, unsigned at, struct err *err)
+{
+	static uint8_t data[2 * SERVICES][PART];
+	static struct store_window parts[2 * SERVICES];
 	static uint64_t position;
-	const bool whole = flush % FLUSHES == FLUSHES - 1;
+	size_t count = 0;
 
 	for (unsigned i = 0; i < services; i++) {
-		const struct store_minute *minute = &minutes[i][flush / FLUSHES];
-
-		for (size_t j = 0; j < sizeof(data); j++)
-			data[j] = (uint8_t)(j < sizeof(data) / 2 ? i * 31 + flush * 7 + j * j : 0);
-		parts[i] = (struct store_window){ .service = names[i],
-						  .type = "cpu",
-						  .owners = ",default:19,",
-						  .from_ns = from_ns + minute->minute * 60 * NS_PER_S,
-						  .whole = whole,
-						  .profiled_ms = minute->profiled_ms / (whole ? 1 : FLUSHES),
-						  .samples = minute->samples / (whole ? 1 : FLUSHES),
-						  .value = minute->value / (whole ? 1 : FLUSHES),
-						  .data = data,
-						  .len = sizeof(data) };
+		if (at > 0)
+			parts[count++] = make_part(i, hour_ns, at - 1, true);
+		if (at < MINUTES)
+			parts[count++] = make_part(i, hour_ns, at, false);
 	}
-	return store_history_append(store, day, NULL, 0, parts, services, 1, ++position, err);
+	for (size_t i = 0; i < count; i++) {
+		for (size_t j = 0; j < PART; j++)
+			data[i][j] = (uint8_t)(j < PART / 2 ? i * 31 + at * 7 + j * j : 0);
+		parts[i].data = data[i];
+		parts[i].len = PART;
+	}
+	return store_history_append(store, day, NULL, 0, parts, count, 1, ++position, err);
 }
 
 /* ---- writers --------------------------------------------------------------------------------- */
 
-/* @count hosts, whose names begin with @prefix, flush every service three times a minute for
- * @seconds, one host after the other. */
+/* @count hosts, whose names begin with @prefix, flush every service once a minute for @seconds,
+ * one host after the other. */
 static int write_live(const char *target, unsigned services, const char *url,
 		      const char *prefix, unsigned count, unsigned seconds, struct err *err)
 {
@@ -102,8 +113,8 @@ static int write_live(const char *target, unsigned services, const char *url,
 		(void)snprintf(host, sizeof(host), "%s%u", prefix, i);
 		rc = store_open(folder, url, host, &stores[i], err);
 	}
-	for (unsigned i = 0; rc == 0 && i < count * (seconds / 20); i++) {
-		uint64_t due_ns = begin_ns + i * FLUSH_NS / count, now_ns = clock_monotonic_ns(),
+	for (unsigned i = 0; rc == 0 && i < count * (seconds / 60); i++) {
+		uint64_t due_ns = begin_ns + i * MINUTE_NS / count, now_ns = clock_monotonic_ns(),
 			 at_ns = clock_realtime_ns(), hour_ns = at_ns - at_ns % HOUR_NS;
 		const struct store_day day = { .day = (uint32_t)(at_ns / DAY_NS), .retention_days = 7 };
 
@@ -112,7 +123,7 @@ static int write_live(const char *target, unsigned services, const char *url,
 		if (i % count == 0)
 			fill(services, hour_ns, NULL);
 		rc = append(stores[i % count], &day, services, hour_ns,
-			    (unsigned)(at_ns % HOUR_NS / FLUSH_NS), err);
+			    (unsigned)(at_ns % HOUR_NS / MINUTE_NS), err);
 	}
 	for (unsigned i = 0; stores && i < count; i++) {
 		waiting += stores[i] ? store_waiting_bytes(stores[i]) : 0;
@@ -135,8 +146,8 @@ static int write_day(struct store *store, unsigned services, bool shared, struct
 	for (uint64_t from_ns = end_ns - HOURS * HOUR_NS; rc == 0 && from_ns <= end_ns;
 	     from_ns += HOUR_NS) {
 		const struct store_day day = { .day = (uint32_t)(from_ns / DAY_NS), .retention_days = 7 };
-		unsigned flushes = from_ns < end_ns ? MINUTES * FLUSHES
-						    : (unsigned)(now_ns % HOUR_NS / FLUSH_NS);
+		unsigned flushes = from_ns < end_ns ? MINUTES + 1
+						    : (unsigned)(now_ns % HOUR_NS / MINUTE_NS) + 1;
 
 		fill(services, from_ns, data);
 		for (unsigned i = 0; rc == 0 && shared && i < flushes; i++)
