@@ -4,7 +4,7 @@
 #ifndef PROFD_PROFILE_BUILDER_INTERNAL_H
 #define PROFD_PROFILE_BUILDER_INTERNAL_H
 
-#include "agent/profile/intern.h"
+#include "agent/base/intern.h"
 #include "agent/profile/profile.h"
 
 /* Bounds of one profile; beyond them the builder's error is -E2BIG. Nodes have the caller's own

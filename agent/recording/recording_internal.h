@@ -4,9 +4,9 @@
 #ifndef PROFD_RECORDING_RECORDING_INTERNAL_H
 #define PROFD_RECORDING_RECORDING_INTERNAL_H
 
+#include "agent/base/text_pool.h"
 #include "agent/base/u64map.h"
 #include "agent/base/vec.h"
-#include "agent/profile/text_pool.h"
 #include "agent/recording/pair_places.h"
 #include "agent/recording/reading_profile.h"
 #include "agent/recording/recording.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/profile/text_pool.h"
+#include "agent/base/text_pool.h"
 
 static void test_equal_texts(void **state)
 {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/intern.h"
 #include "agent/base/vec.h"
 #include "agent/profile/builder_internal.h"
-#include "agent/profile/intern.h"
 
 /* A function as it is looked up, and who has it. */
 struct entry {

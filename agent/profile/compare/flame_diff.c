@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/intern.h"
 #include "agent/base/vec.h"
 #include "agent/profile/builder_internal.h"
 #include "agent/profile/canonical.h"
-#include "agent/profile/intern.h"
 
 VEC_DEFINE(functions, struct flame_diff_function);
 VEC_DEFINE(nodes, struct flame_diff_node);

@@ -4,8 +4,8 @@
 #ifndef PROFD_PROFILE_WINDOW_INTERNAL_H
 #define PROFD_PROFILE_WINDOW_INTERNAL_H
 
+#include "agent/base/intern.h"
 #include "agent/base/vec.h"
-#include "agent/profile/intern.h"
 #include "agent/profile/compare/window_matrix.h"
 
 struct window_names {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/intern.h"
 #include "agent/base/vec.h"
 #include "agent/profile/canonical.h"
-#include "agent/profile/intern.h"
 #include "agent/profile/compare/window_internal.h"
 
 #define UNKNOWN_ROUNDING 256u /* bytes: code of no known function is known by its neighbourhood */

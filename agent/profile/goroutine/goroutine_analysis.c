@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/intern.h"
 #include "agent/base/parse.h"
 #include "agent/base/text.h"
 #include "agent/base/vec.h"
 #include "agent/profile/attribute.h"
-#include "agent/profile/intern.h"
 
 VEC_DEFINE(stacks, struct goroutine_stack);
 VEC_DEFINE(frames, uint32_t);

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "agent/base/hash.h"
+#include "agent/base/intern.h"
 #include "agent/base/u64map.h"
 #include "agent/profile/canonical.h"
-#include "agent/profile/intern.h"
 
 static void map_deinit(struct u64map *map)
 {

@@ -4,7 +4,7 @@
 #ifndef PROFD_SESSION_RECORDER_INTERNAL_H
 #define PROFD_SESSION_RECORDER_INTERNAL_H
 
-#include "agent/profile/text_pool.h"
+#include "agent/base/text_pool.h"
 #include "agent/recording/reading_chunk.h"
 #include "agent/session/ingest/recorder.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/profile/text_pool.h"
+#include "agent/base/text_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/profile/intern.h"
+#include "agent/base/intern.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts, of which equal ones are kept once. Zero-initialized is a valid empty pool. Not
  * thread-safe. */
-#ifndef PROFD_PROFILE_TEXT_POOL_H
-#define PROFD_PROFILE_TEXT_POOL_H
+#ifndef PROFD_BASE_TEXT_POOL_H
+#define PROFD_BASE_TEXT_POOL_H
 
+#include "agent/base/intern.h"
 #include "agent/base/vec.h"
-#include "agent/profile/intern.h"
 
 VEC_DEFINE(pool_texts, char *);
 

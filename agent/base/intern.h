@@ -9,8 +9,8 @@
  *           if (equal(elements[id], wanted)) return id;
  *   … append the element as `id` …
  *   rc = intern_add(&table, hash, id); */
-#ifndef PROFD_PROFILE_INTERN_H
-#define PROFD_PROFILE_INTERN_H
+#ifndef PROFD_BASE_INTERN_H
+#define PROFD_BASE_INTERN_H
 
 #include <stddef.h>
 #include <stdint.h>
