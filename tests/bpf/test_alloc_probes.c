@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: beside others */
 /* Probes on the allocator of a real program: a place that allocates seldom among others that do all
  * the time is seen in every window, and what the samples stand for remains what was allocated;
  * calls whose return is probed are walked through. */

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: beside others */
 /* The collector as it runs in production, against the real kernel and real programs; the test is
  * its supervisor and its server. */
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: beside others */
 /* Bytes of a program that moves them by every call there is: each call as it was while there are
  * few, the right sum in the mean where there are many, and the thread's own count to the byte. At
  * the ends of those calls where the kernel lets programs in there, and at the end of every system

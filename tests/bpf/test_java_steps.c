@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: beside others */
 /* Java stacks after every instruction: a thread of tests/workloads/java/Chains.java runs in single
  * steps, and its registers and memory are walked by the code of the BPF programs compiled for the
  * host. A step calls one frame, leaves one, or neither. So the callers are those of the step

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: beside others */
 /* Python stacks against the interpreter's own account: a running program is stopped at any
  * instruction, its registers and memory are walked by the code of the BPF programs compiled for the
  * host, then the program itself dumps its stack by faulthandler before it goes on. Both chains must
