@@ -178,20 +178,56 @@ int recorder_need_stack(struct recorder *r, uint64_t stack)
 	return rc < 0 ? rc : stack_ids_vec_push(&r->missing, stack);
 }
 
+static bool find_outcome(const struct recorder *r, uint64_t user_stack, bool final, uint32_t *ret)
+{
+	uint64_t outcome;
+
+	if (u64map_get(&r->stack_seen, user_stack, &outcome) && outcome != STACK_WAITS)
+		*ret = outcome < OUTCOME_STACKS_MAX ? (uint32_t)outcome : OUTCOME_complete;
+	else if (final)
+		*ret = OUTCOME_stack_missing;
+	else
+		return false;
+	return true;
+}
+
+void recorder_learn_outcomes(struct recorder *r, bool final)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < r->waiting.count; i++) {
+		const struct waiting_pair *waiting = &r->waiting.data[i];
+		uint32_t outcome;
+
+		if (find_outcome(r, waiting->user_stack, final, &outcome)) {
+			r->outcome_samples[outcome] += waiting->samples;
+			r->outcomes.data[waiting->pair] = outcome;
+			continue;
+		}
+		r->outcomes.data[waiting->pair] = PAIR_WAITS + (uint32_t)kept;
+		r->waiting.data[kept++] = *waiting;
+	}
+	r->waiting.count = kept;
+	if (!kept)
+		waiting_pairs_vec_deinit(&r->waiting);
+}
+
 int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair)
 {
 	const uint32_t id = (uint32_t)r->outcomes.count;
 	const struct waiting_pair waiting = { .user_stack = pair->user, .pair = id };
+	uint32_t outcome = OUTCOME_complete;
+	bool waits = pair->user && !find_outcome(r, pair->user, false, &outcome);
 	int rc = pair_outcomes_vec_reserve(&r->outcomes, id + 1u);
 
 	if (rc == 0)
 		rc = chunk_pairs_vec_reserve(&r->new_pairs, r->new_pairs.count + 1);
-	if (rc == 0 && pair->user)
+	if (rc == 0 && waits)
 		rc = waiting_pairs_vec_push(&r->waiting, waiting);
 	if (rc < 0)
 		return rc;
-	r->outcomes.data[r->outcomes.count++] =
-		pair->user ? PAIR_WAITS + (uint32_t)r->waiting.count - 1 : OUTCOME_complete;
+	r->outcomes.data[r->outcomes.count++] = waits ? PAIR_WAITS + (uint32_t)r->waiting.count - 1
+						      : outcome;
 	r->new_pairs.data[r->new_pairs.count++] = *pair;
 	return 0;
 }

@@ -212,40 +212,6 @@ static int seal_group(struct seal *seal, uint64_t position)
 	return rc;
 }
 
-static bool find_outcome(const struct recorder *r, uint64_t user_stack, bool final, uint32_t *ret)
-{
-	uint64_t outcome;
-
-	if (u64map_get(&r->stack_seen, user_stack, &outcome) && outcome != STACK_WAITS)
-		*ret = outcome < OUTCOME_STACKS_MAX ? (uint32_t)outcome : OUTCOME_complete;
-	else if (final)
-		*ret = OUTCOME_stack_missing;
-	else
-		return false;
-	return true;
-}
-
-void recorder_learn_outcomes(struct recorder *r, bool final)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < r->waiting.count; i++) {
-		const struct waiting_pair *waiting = &r->waiting.data[i];
-		uint32_t outcome;
-
-		if (find_outcome(r, waiting->user_stack, final, &outcome)) {
-			r->outcome_samples[outcome] += waiting->samples;
-			r->outcomes.data[waiting->pair] = outcome;
-			continue;
-		}
-		r->outcomes.data[waiting->pair] = PAIR_WAITS + (uint32_t)kept;
-		r->waiting.data[kept++] = *waiting;
-	}
-	r->waiting.count = kept;
-	if (!kept)
-		waiting_pairs_vec_deinit(&r->waiting);
-}
-
 static bool is_changed(const struct recorder *r)
 {
 	/* The overflow bucket alone is nothing. */
