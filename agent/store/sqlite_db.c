@@ -11,7 +11,6 @@
 	2000 /* readers and the writer exclude each other only while a WAL is recovered */
 
 #define READ_BYTES (64u << 10)
-#define READER_CACHE_KB "256" /* of pages */
 
 int sqlite_db_error(sqlite3 *db, int rc, const char *what, struct err *err)
 {
@@ -168,12 +167,10 @@ int sqlite_db_open_writer(const char *path, unsigned page_bytes, sqlite3 **ret, 
 	return 0;
 }
 
-/* Each request has a reader of its own, which reads a row once. */
 int sqlite_db_open_reader(const char *path, sqlite3 **ret, struct err *err)
 {
-	int rc = open_db(path, SQLITE_OPEN_READONLY,
-			 "PRAGMA mmap_size=0; PRAGMA query_only=1; PRAGMA cache_size=-" READER_CACHE_KB,
-			 ret, err);
+	int rc = open_db(path, SQLITE_OPEN_READONLY, "PRAGMA mmap_size=0; PRAGMA query_only=1", ret,
+			 err);
 
 	if (rc == 0)
 		(void)sqlite3_db_config(*ret, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

@@ -17,6 +17,7 @@
 #include "agent/store/sqlite_db.h"
 #include "agent/store/sqlite_history.h"
 
+#define CACHE_KB   "256" /* of pages: each request has a reader of its own and reads a row once */
 #define S_PER_DAY  86400
 #define S_PER_HOUR 3600
 #define SQL_SIZE   1024
@@ -102,7 +103,8 @@ static int open_reader(const struct sqlite_history *history, const struct store_
 		(void)err_set(err, -rc, rc == -ENOENT ? NULL : "StoreUnavailable", NULL,
 			      "nothing is stored for that day");
 	ret->packed = packed_reader_create();
-	return rc < 0 ? rc : check_version(ret, path, err);
+	rc = rc < 0 ? rc : check_version(ret, path, err);
+	return rc < 0 ? rc : sqlite_db_exec(ret->db, "PRAGMA cache_size=-" CACHE_KB, err);
 }
 
 int sqlite_history_position(struct sqlite_history *history, const struct store_day *day,

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tools/test: beside others */
 /* Time off the CPU of real programs: how long, why, where; sampling does not bend the sum. */
 #include <errno.h>
 #include <limits.h>
