@@ -12,6 +12,12 @@
 
 /* ---- the statements -------------------------------------------------------------------------- */
 
+/* For a database that no agent writes any more: agents drop days themselves, and those of absent
+ * hosts a day later. The number of an operation is the time at which it was written, in ns; a
+ * DateTime is 32 bits. */
+#define EXPIRY                                                                                     \
+	" TTL toDateTime(least(intDiv(op, 1000000000) + (retention + 8) * 86400, 4294967295))"
+
 /* Rows that were sent twice have one key, of which @op, the number of the operation, is a part;
  * rows with @turn 0 replace one another. In the columns, $ begins what depends on the version:
  *   $L  text of few values        $D  numbers that ascend
@@ -31,6 +37,7 @@ static const struct object {
 	unsigned granularity;
 	/* Small blocks: a question about many hosts reads few rows of each. They cost 2 % of disk. */
 	bool has_small_blocks;
+	bool is_of_days; /* a row says its day and for how long it is kept */
 	const char *view; /* target table, and the SELECT over a block of new rows */
 } objects[CLICKHOUSE_OBJECTS] = {
 	{ .name = "records",
@@ -56,14 +63,16 @@ static const struct object {
 	  .partition = "day",
 	  .order = "host, retention, row, ts, service, type, owners, turn, seq",
 	  .granularity = 128,
-	  .has_small_blocks = true },
+	  .has_small_blocks = true,
+	  .is_of_days = true },
 	{ .name = "hours",
 	  .columns = HISTORY_COLUMNS_SQL,
 	  .engine = "ReplacingMergeTree",
 	  .version_column = "op",
 	  .partition = "(day, retention)",
 	  .order = "host, row, ts, service, type, owners, turn, seq",
-	  .granularity = 64 },
+	  .granularity = 64,
+	  .is_of_days = true },
 	/* The views' rows hold what a host's bookkeeping asks for, by host, without the data. A
 	 * block that is sent again gives the same rows again. */
 	{ .name = "record_sizes",
@@ -177,7 +186,11 @@ void clickhouse_schema_create(struct buf *sql, size_t i, unsigned version,
 	if (object->partition)
 		buf_printf(sql, " PARTITION BY %s", object->partition);
 	buf_printf(sql, " ORDER BY (%s)", object->order);
+	if (modern && object->is_of_days)
+		buf_add_str(sql, EXPIRY);
 	buf_printf(sql, " SETTINGS index_granularity = %u", object->granularity);
+	if (modern && object->is_of_days)
+		buf_add_str(sql, ", ttl_only_drop_parts = 1");
 	if (modern && object->has_small_blocks)
 		buf_add_str(sql, ", min_compress_block_size = 8192, max_compress_block_size = 32768");
 }

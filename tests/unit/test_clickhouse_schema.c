@@ -288,6 +288,51 @@ static void test_older_format(void **state)
 	store_fixture_close(&f);
 }
 
+/* ---- databases that nobody writes any more ----------------------------------------------------
+ */
+
+/* Rows of the database @from, written @days longer ago than they are kept, as merges leave them. */
+static void check_age(const char *from, int days, const char *expect)
+{
+	static const char *const tables[] = { "minutes", "hours" };
+	struct store_fixture f = { 0 };
+	const char *to;
+
+	store_fixture_open_at(&f, clickhouse_fresh_url());
+	to = strrchr(f.url, '/') + 1;
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		cleanup_buf struct buf insert = { 0 }, merge = { 0 }, count = { 0 }, answer = { 0 };
+
+		buf_printf(&insert,
+			   "INSERT INTO %s.%s SELECT * REPLACE(toUInt64(op - (retention + %d) * "
+			   "86400000000000) AS op) FROM %s.%s",
+			   to, tables[i], days, from, tables[i]);
+		clickhouse_query(insert.data, &answer);
+		buf_printf(&merge, "OPTIMIZE TABLE %s.%s FINAL", to, tables[i]);
+		clickhouse_query(merge.data, &answer);
+		answer.len = 0;
+		buf_printf(&count, "SELECT count() > 0 FROM %s.%s", to, tables[i]);
+		clickhouse_query(count.data, &answer);
+		assert_string_equal(answer.data, expect);
+	}
+	store_fixture_close(&f);
+}
+
+/* On current releases what was written a week longer ago than it is kept goes without an agent. */
+static void test_abandoned_days(void **state)
+{
+	struct store_fixture f = { 0 };
+
+	if (!is_current())
+		return;
+	store_fixture_open_at(&f, clickhouse_fresh_url());
+	fill(f.store);
+	check_filled(f.store);
+	check_age(strrchr(f.url, '/') + 1, 7, "1");
+	check_age(strrchr(f.url, '/') + 1, 9, "0");
+	store_fixture_close(&f);
+}
+
 /* ---- replicas -------------------------------------------------------------------------------- */
 
 static void check_create(const char *name, unsigned version, const char *cluster, const char *part)
@@ -315,7 +360,10 @@ static void test_statements(void **state)
 	check_create("records", 26009, "", "(host LowCardinality(String), ");
 	check_create("chunks", 26009, "", "z String CODEC(NONE)) ENGINE = ReplacingMergeTree() ");
 	check_create("minutes", 26009, "",
-		     "SETTINGS index_granularity = 128, min_compress_block_size = 8192, ");
+		     "SETTINGS index_granularity = 128, ttl_only_drop_parts = 1, "
+		     "min_compress_block_size = 8192, ");
+	check_create("hours", 26009, "", "ts, service, type, owners, turn, seq) TTL toDateTime(");
+	check_create("hours", 18016, "", " owners, turn, seq) SETTINGS index_granularity = 64");
 	check_create("hours", 26009, "main", "`db`.hours ON CLUSTER `main` (");
 	check_create("hours", 26009, "main",
 		     " ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/db/hours', "
@@ -340,6 +388,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_no_answer_is_cut_short, plain_profile),
 		cmocka_unit_test_teardown(test_no_right_to_create, plain_profile),
 		cmocka_unit_test(test_older_format),
+		cmocka_unit_test(test_abandoned_days),
 		cmocka_unit_test(test_statements),
 	};
 
