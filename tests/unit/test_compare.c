@@ -509,6 +509,25 @@ static void test_no_steady_majority(void **state)
 	assert_non_null(strstr(c.summary, "less than half"));
 }
 
+/* Two thirds of the time go another way now: what stays does not tell whether that is slower. */
+static void test_most_moves(void **state)
+{
+	static const struct part before[] = { { "m;fast", 96, NULL, NULL }, { "m;a", 1, NULL, NULL },
+					      { "m;b", 1, NULL, NULL },	    { "m;c", 1, NULL, NULL },
+					      { "m;d", 1, NULL, NULL } };
+	static const struct part after[] = { { "m;fast", 30, NULL, NULL }, { "m;slow", 66, NULL, NULL },
+					     { "m;a", 1, NULL, NULL },	   { "m;b", 1, NULL, NULL },
+					     { "m;c", 1, NULL, NULL },	   { "m;d", 1, NULL, NULL } };
+	cleanup_compare struct compare c = { 0 };
+
+	compare_recipes(&c, RECIPE(before, 1), RECIPE(after, 2));
+	assert_int_equal(c.regression_count, 1);
+	assert_string_equal(c.regressions[0].name, "slow");
+	assert_int_equal(c.verdict, COMPARE_UNCHANGED);
+	assert_int_equal(c.cause, COMPARE_CAUSE_COMPOSITION);
+	assert_non_null(strstr(c.summary, "less than half"));
+}
+
 static void test_not_enough_data(void **state)
 {
 	struct part slow[ARRAY_SIZE(steady)];
@@ -853,7 +872,8 @@ int main(void)
 		cmocka_unit_test(test_load_in_few_samples),
 		cmocka_unit_test(test_cost_per_unit), cmocka_unit_test(test_units_of_other_types),
 		cmocka_unit_test(test_mix_of_processes),
-		cmocka_unit_test(test_no_steady_majority), cmocka_unit_test(test_not_enough_data),
+		cmocka_unit_test(test_no_steady_majority),
+		cmocka_unit_test(test_most_moves), cmocka_unit_test(test_not_enough_data),
 		cmocka_unit_test(test_names_in_doubt),
 		cmocka_unit_test(test_nameless_on_both_sides), cmocka_unit_test(test_doubt_is_weighed),
 		cmocka_unit_test(test_options), cmocka_unit_test(test_durations),

@@ -230,6 +230,7 @@ int compare_overall(struct comparison *c)
 
 /* ---- verdict --------------------------------------------------------------------------------- */
 
+#define MOVED_MOST	 0.5 /* of the profile */
 #define LOAD_POINTS_MOST 5.0 /* detectable of a function of 5 %, for "the same composition" */
 
 struct balance {
@@ -337,6 +338,10 @@ void compare_verdict(struct comparison *c)
 		set_verdict(c, COMPARE_REGRESSED, COMPARE_CAUSE_FUNCTIONS);
 	} else if (b.better > BALANCE * b.worse) {
 		set_verdict(c, COMPARE_IMPROVED, COMPARE_CAUSE_FUNCTIONS);
+	} else if (!units && fmin(b.worse, b.better) > MOVED_MOST) {
+		/* Less than half of the profile stayed, as where nothing is steady. */
+		c->unsettled = true;
+		set_verdict(c, COMPARE_UNCHANGED, COMPARE_CAUSE_COMPOSITION);
 	} else if (c->out->overall_significant) {
 		/* Shares that could not have shown a change do not tell load from slower code. */
 		c->out->cause = COMPARE_CAUSE_LOAD;
