@@ -41,7 +41,8 @@ void recording_destroy(struct recording *recording)
 	buf_deinit(&recording->shared);
 	u64map_deinit(&recording->event_at);
 	u64map_deinit(&recording->needed);
-	u64map_deinit(&recording->pairs_used);
+	u64map_deinit(&recording->pair_at);
+	pair_numbers_vec_deinit(&recording->numbers);
 	free(recording);
 }
 
@@ -160,26 +161,26 @@ static int need_stacks(struct recording *recording, const struct chunk_pair *pai
 static int on_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recording *recording = ctx;
-	int rc = GROW_TO(&recording->pairs, id, PAIRS_MAX);
+	uint64_t at = id;
+	int rc = 0;
 
+	if (!recording->windowed)
+		rc = GROW_TO(&recording->pairs, id, PAIRS_MAX);
+	else if (!u64map_get(&recording->pair_at, id, &at))
+		return 0;
 	if (rc < 0)
 		return rc;
-	recording->pairs.data[id] = *pair;
+	recording->pairs.data[at] = *pair;
 	/* Stacks of settled chunks come behind their pairs. */
-	return recording->windowed && u64map_get(&recording->pairs_used, id, &(uint64_t){ 0 })
-		       ? need_stacks(recording, pair)
-		       : 0;
+	return recording->windowed ? need_stacks(recording, pair) : 0;
 }
 
 /* The pairs are there, but it is the tree that knows their stacks. */
 static int on_tree(void *ctx, const struct chunk_tree *tree)
 {
 	struct recording *recording = ctx;
-	int rc = tree->pair_count ? GROW_TO(&recording->pairs,
-					    tree->first_pair + tree->pair_count - 1, PAIRS_MAX)
-				  : 0;
 
-	return rc == 0 ? recording_trees_add(&recording->trees, tree) : rc;
+	return recording_trees_add(&recording->trees, tree);
 }
 
 static int on_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
@@ -463,19 +464,44 @@ static int on_used_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recording *recording = ctx;
 
-	if (!u64map_get(&recording->pairs_used, id, &(uint64_t){ 0 }))
+	if (!u64map_get(&recording->pair_at, id, &(uint64_t){ 0 }))
 		return 0;
 	return need_stacks(recording, pair);
+}
+
+/* Its index; a new one if it did not occur yet. */
+static int index_pair(struct recording *recording, uint32_t number, uint32_t *ret)
+{
+	/* Until its chunk comes; if that is damaged, its stack is lost. */
+	static const struct chunk_pair unknown = { .user = UINT64_MAX };
+	uint64_t at = recording->numbers.count;
+	int rc = 0;
+
+	if (!u64map_get(&recording->pair_at, number, &at)) {
+		rc = pairs_vec_push(&recording->pairs, unknown);
+		if (rc == 0)
+			rc = pair_numbers_vec_push(&recording->numbers, number);
+		if (rc == 0)
+			rc = u64map_put(&recording->pair_at, number, at);
+	}
+	if (rc == 0)
+		*ret = (uint32_t)at;
+	return rc;
 }
 
 int recording_add_pairs(struct recording *recording, int kind, const void *data, size_t len)
 {
 	const struct chunk_sink sink = { .ctx = recording, .pair = on_used_pair };
+	uint32_t first;
 	int rc = 0;
 
-	for (; rc == 0 && recording->used_until < recording->events.count; recording->used_until++)
-		rc = u64map_put(&recording->pairs_used,
-				recording->events.data[recording->used_until].pair, 1);
+	if (!recording->numbers.count)
+		rc = index_pair(recording, CHUNK_PAIR_OVERFLOW, &first);
+	for (; rc == 0 && recording->numbered < recording->events.count; recording->numbered++) {
+		struct chunk_event *event = &recording->events.data[recording->numbered];
+
+		rc = index_pair(recording, event->pair, &event->pair);
+	}
 	if (rc == 0 && kind == STORE_CHUNK_SAMPLES)
 		rc = chunk_decode(kind, data, len, &sink);
 	return rc == -EPROTO ? 0 : rc; /* counted by the second pass */

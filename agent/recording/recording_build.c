@@ -131,6 +131,7 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 {
 	struct stack_frames user, kernel;
 	struct recording_tree *tree;
+	uint32_t number;
 	bool whole, has_user;
 	int rc = 0;
 
@@ -146,9 +147,10 @@ static int node_of(struct build *b, uint32_t pair, uint32_t *ret)
 		*ret = b->nodes.data[pair] = build_marker(b, PROFILE_TRUNCATED);
 		return 0;
 	}
-	tree = recording_trees_find(&b->recording->trees, pair);
+	number = recording_pair_number(b->recording, pair);
+	tree = recording_trees_find(&b->recording->trees, number);
 	if (tree) {
-		rc = recording_tree_node(tree, b->resolver, pair, ret, &whole);
+		rc = recording_tree_node(tree, b->resolver, number, ret, &whole);
 		if (rc == 0 && !*ret)
 			*ret = build_marker(b, whole ? "[no stack]" : PROFILE_LOST);
 		b->nodes.data[pair] = rc == 0 ? *ret : NO_NODE;
@@ -519,9 +521,11 @@ static int prefetch(const struct build *b)
 	int rc = stack_resolver_prefetch(b->resolver, recording->frames.data, recording->frames.count);
 
 	for (size_t i = 0; rc == 0 && recording->trees.count && i < recording->events.count; i++) {
-		tree = recording_trees_find(&recording->trees, recording->events.data[i].pair);
+		uint32_t number = recording_pair_number(recording, recording->events.data[i].pair);
+
+		tree = recording_trees_find(&recording->trees, number);
 		if (tree)
-			recording_tree_want(tree, recording->events.data[i].pair);
+			recording_tree_want(tree, number);
 	}
 	for (size_t i = 0; rc == 0 && i < recording->trees.count; i++)
 		rc = recording_tree_begin(&recording->trees.data[i], b->resolver);

@@ -70,11 +70,19 @@ struct recording {
 	struct buf shared;	   /* from which they were read */
 	struct u64map event_at; /* single samples: seed -> how many were seen */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
-	struct u64map pairs_used;
-	size_t used_until; /* of events, in pairs_used */
+	/* windowed: a day has more pairs than occur. Events tell them by an index of @pairs. */
+	struct u64map pair_at;		/* the day's number of a pair -> its index */
+	struct pair_numbers_vec numbers; /* by index: the day's number */
+	size_t numbered; /* events that have indices instead of the day's numbers */
 	/* of the chunk being added */
 	uint32_t seq_end;
 	struct names_client *names;
 };
+
+/* The day's number of a pair, by which trees tell it. */
+static inline uint32_t recording_pair_number(const struct recording *recording, uint32_t pair)
+{
+	return pair < recording->numbers.count ? recording->numbers.data[pair] : pair;
+}
 
 #endif

@@ -20,6 +20,7 @@
 #include "agent/base/io.h"
 #include "agent/base/parse.h"
 #include "agent/base/ring.h"
+#include "agent/base/recent_map.h"
 #include "agent/base/u64map.h"
 #include "agent/base/ulid.h"
 
@@ -187,6 +188,33 @@ static void u64map_against_array(void **state)
 	assert_int_equal(u64map_put(&map, 3, 1), -ENOSPC);
 	assert_int_equal(u64map_put(&map, 2, 5), 0);
 	u64map_deinit(&map);
+}
+
+/* An entry that is used again survives; the others are forgotten after two generations. */
+static void recent_maps(void **state)
+{
+	struct recent_map map = { 0 };
+	uint64_t value;
+
+	assert_int_equal(recent_map_put(&map, 1, 10), 0);
+	assert_int_equal(recent_map_put(&map, 2, 20), 0);
+	recent_map_age(&map, 3); /* there is room */
+	recent_map_age(&map, 2);
+	assert_true(recent_map_get(&map, 1, &value) && value == 10);
+	recent_map_change(&map, 1, 11);
+	recent_map_change(&map, 3, 30);
+	recent_map_age(&map, 2); /* one was used */
+	assert_true(recent_map_get(&map, 2, &value) && value == 20);
+	recent_map_age(&map, 2);
+	recent_map_age(&map, 0);
+	assert_false(recent_map_get(&map, 1, &value));
+	assert_int_equal(recent_map_put(&map, 1, 12), 0);
+	recent_map_age(&map, 1);
+	assert_true(recent_map_get(&map, 1, &value) && value == 12);
+	recent_map_remove(&map, 1);
+	assert_false(recent_map_get(&map, 1, &value));
+	assert_false(recent_map_get(&map, 3, &value));
+	recent_map_deinit(&map);
 }
 
 static void varints(void **state)
@@ -420,6 +448,7 @@ int main(void)
 		cmocka_unit_test(clock_round_trip),
 		cmocka_unit_test(hashes_of_small_numbers),
 		cmocka_unit_test(u64map_against_array),
+		cmocka_unit_test(recent_maps),
 		cmocka_unit_test(varints),
 		cmocka_unit_test(buf_is_bounded),
 		cmocka_unit_test(ring_keeps_order),

@@ -40,15 +40,16 @@ void recorder_free_group(struct recorder_group *group)
 
 void recorder_destroy(struct recorder *r)
 {
-	struct u64map *maps[7];
+	struct u64map *maps[5];
 
 	if (!r)
 		return;
-	maps[0] = &r->module_ids, maps[1] = &r->process_ids, maps[2] = &r->pair_ids;
-	maps[3] = &r->attr_ids, maps[4] = &r->stack_seen, maps[5] = &r->live_process_ids;
-	maps[6] = &r->sum_at;
+	maps[0] = &r->module_ids, maps[1] = &r->process_ids, maps[2] = &r->attr_ids;
+	maps[3] = &r->live_process_ids, maps[4] = &r->sum_at;
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
 		u64map_deinit(maps[i]);
+	recent_map_deinit(&r->pair_ids);
+	recent_map_deinit(&r->stack_seen);
 	pair_outcomes_vec_deinit(&r->outcomes);
 	waiting_pairs_vec_deinit(&r->waiting);
 	chunk_pairs_vec_deinit(&r->new_pairs);
@@ -172,17 +173,17 @@ int recorder_need_stack(struct recorder *r, uint64_t stack)
 {
 	int rc;
 
-	if (!stack || u64map_get(&r->stack_seen, stack, &(uint64_t){ 0 }))
+	if (!stack || recent_map_get(&r->stack_seen, stack, &(uint64_t){ 0 }))
 		return 0;
-	rc = u64map_put(&r->stack_seen, stack, STACK_WAITS);
+	rc = recent_map_put(&r->stack_seen, stack, STACK_WAITS);
 	return rc < 0 ? rc : stack_ids_vec_push(&r->missing, stack);
 }
 
-static bool find_outcome(const struct recorder *r, uint64_t user_stack, bool final, uint32_t *ret)
+static bool find_outcome(struct recorder *r, uint64_t user_stack, bool final, uint32_t *ret)
 {
 	uint64_t outcome;
 
-	if (u64map_get(&r->stack_seen, user_stack, &outcome) && outcome != STACK_WAITS)
+	if (recent_map_get(&r->stack_seen, user_stack, &outcome) && outcome != STACK_WAITS)
 		*ret = outcome < OUTCOME_STACKS_MAX ? (uint32_t)outcome : OUTCOME_complete;
 	else if (final)
 		*ret = OUTCOME_stack_missing;
@@ -238,7 +239,7 @@ static int find_pair(struct recorder *r, const struct feed_sample *sample, uint3
 	uint64_t hash = recorder_pair_hash(&pair), id = r->outcomes.count;
 	int rc;
 
-	if (u64map_get(&r->pair_ids, hash, &id)) {
+	if (recent_map_get(&r->pair_ids, hash, &id)) {
 		*ret = (uint32_t)id;
 		return 0;
 	}
@@ -250,12 +251,12 @@ static int find_pair(struct recorder *r, const struct feed_sample *sample, uint3
 	if (rc == 0)
 		rc = recorder_need_stack(r, sample->kernel_stack);
 	if (rc == 0)
-		rc = u64map_put(&r->pair_ids, hash, id);
+		rc = recent_map_put(&r->pair_ids, hash, id);
 	if (rc < 0)
 		return rc;
 	rc = recorder_add_pair(r, &pair);
 	if (rc < 0)
-		(void)u64map_remove(&r->pair_ids, hash);
+		recent_map_remove(&r->pair_ids, hash);
 	else
 		*ret = (uint32_t)id;
 	return rc;

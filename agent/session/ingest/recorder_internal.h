@@ -4,11 +4,16 @@
 #ifndef PROFD_SESSION_RECORDER_INTERNAL_H
 #define PROFD_SESSION_RECORDER_INTERNAL_H
 
+#include "agent/base/recent_map.h"
 #include "agent/base/text_pool.h"
 #include "agent/recording/reading_chunk.h"
 #include "agent/session/ingest/recorder.h"
 
 #define STACK_WAITS	0xffff /* its frames are not known yet */
+
+/* Pairs and stacks that a recorder knows, in each of two generations. One that comes again later is
+ * stored again, with another id: a day has many that are seen once. */
+#define RECENT_MAX 49152u
 
 /* A pair of which the record of the user stack is not known yet. */
 struct waiting_pair {
@@ -41,10 +46,10 @@ struct recorder {
 	/* Dictionaries: key -> the session's own id. */
 	struct u64map module_ids;  /* module key */
 	struct u64map process_ids; /* hash of the instance's identity */
-	struct u64map pair_ids;	   /* hash of both stack ids */
+	struct recent_map pair_ids; /* hash of both stack ids */
 	struct u64map attr_ids;	   /* hash of the attr */
-	struct u64map
-		stack_seen; /* stack id -> 0: in the file or a group, 1: waits for its frames */
+	struct recent_map
+		stack_seen; /* stack id -> outcome: in the file or a group, or STACK_WAITS */
 	struct u64map live_process_ids; /* the collector's proc -> process id, this epoch only */
 	struct pair_outcomes_vec outcomes; /* by pair */
 	struct waiting_pairs_vec waiting;

@@ -32,7 +32,7 @@ static int reload_stack(void *ctx, const struct chunk_stack *stack)
 	struct recorder *r = ctx;
 
 	/* Its pairs were reloaded as needing it when their chunk came first. */
-	return u64map_put(&r->stack_seen, stack->id, stack->outcome);
+	return recent_map_put(&r->stack_seen, stack->id, stack->outcome);
 }
 
 static int reload_samples(void *ctx, uint32_t seq)
@@ -52,7 +52,7 @@ static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 
 	if (id != r->outcomes.count)
 		return 0; /* pair 0 is there from the beginning; a gap is damage and stays one */
-	rc = u64map_put(&r->pair_ids, recorder_pair_hash(pair), id);
+	rc = recent_map_put(&r->pair_ids, recorder_pair_hash(pair), id);
 	return rc < 0 ? rc : recorder_add_pair(r, pair);
 }
 
@@ -60,10 +60,10 @@ static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 static int reload_settled_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recorder *r = ctx;
-	int rc = pair->user ? u64map_put(&r->stack_seen, pair->user, 0) : 0;
+	int rc = pair->user ? recent_map_put(&r->stack_seen, pair->user, 0) : 0;
 
 	if (rc == 0 && pair->kernel)
-		rc = u64map_put(&r->stack_seen, pair->kernel, 0);
+		rc = recent_map_put(&r->stack_seen, pair->kernel, 0);
 	return rc < 0 ? rc : reload_pair(ctx, id, pair);
 }
 
@@ -131,11 +131,50 @@ static int reload_missing(struct recorder *r)
 	return 0;
 }
 
+static int keep_stack(const struct recent_map *from, struct recent_map *to, uint64_t stack)
+{
+	uint64_t outcome;
+
+	return stack && u64map_get(&from->young, stack, &outcome) ? recent_map_put(to, stack, outcome) : 0;
+}
+
+/* The last pairs and their stacks stay known, as many as a recorder keeps. */
+static int keep_recent(struct recorder *r)
+{
+	const size_t count = r->new_pairs.count;
+	const uint32_t sealed = (uint32_t)(r->outcomes.count - count);
+	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map pairs = { 0 };
+	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map stacks = { 0 };
+	struct recent_map all;
+	int rc = 0;
+
+	if (count <= RECENT_MAX)
+		return 0;
+	for (size_t i = count - RECENT_MAX; i < count && rc == 0; i++) {
+		const struct chunk_pair *pair = &r->new_pairs.data[i];
+
+		rc = recent_map_put(&pairs, recorder_pair_hash(pair), sealed + i);
+		if (rc == 0)
+			rc = keep_stack(&r->stack_seen, &stacks, pair->user);
+		if (rc == 0)
+			rc = keep_stack(&r->stack_seen, &stacks, pair->kernel);
+	}
+	for (size_t i = 0; i < r->missing.count && rc == 0; i++)
+		rc = recent_map_put(&stacks, r->missing.data[i], STACK_WAITS);
+	if (rc < 0)
+		return rc;
+	all = r->pair_ids, r->pair_ids = pairs, pairs = all;
+	all = r->stack_seen, r->stack_seen = stacks, stacks = all;
+	return 0;
+}
+
 int recorder_reload_done(struct recorder *r)
 {
 	int rc = reload_missing(r);
 
 	recorder_learn_outcomes(r, false);
+	if (rc == 0)
+		rc = keep_recent(r);
 	chunk_pairs_vec_deinit(&r->new_pairs);
 	r->attrs_sealed = (uint32_t)r->attrs.count;
 	return rc;

@@ -114,7 +114,7 @@ static int seal_stacks(struct seal *seal)
 			if (rc < 0)
 				free((void *)(uintptr_t)stack.frames);
 			else
-				rc = u64map_put(&r->stack_seen, id, stack.outcome);
+				rc = recent_map_put(&r->stack_seen, id, stack.outcome);
 			continue;
 		}
 		r->missing.data[kept++] = id;
@@ -230,6 +230,8 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 		return 0;
 	rc = seal_stacks(&seal);
 	recorder_learn_outcomes(r, final);
+	recent_map_age(&r->pair_ids, RECENT_MAX);
+	recent_map_age(&r->stack_seen, RECENT_MAX);
 	if (rc == 0 && (is_changed(r) || seal.stacks.count || seal.modules.count))
 		rc = seal_group(&seal, position);
 	for (size_t i = 0; i < seal.stacks.count; i++)
@@ -266,8 +268,7 @@ static void put_pair(struct recorder *r, uint32_t id, const struct before *from)
 	r->outcomes.data[id] = from->outcome;
 	if (from->outcome >= PAIR_WAITS)
 		r->waiting.data[from->outcome - PAIR_WAITS].pair = id;
-	/* The key is there: nothing is allocated. */
-	(void)!u64map_put(&r->pair_ids, recorder_pair_hash(&from->pair), id);
+	recent_map_change(&r->pair_ids, recorder_pair_hash(&from->pair), id);
 }
 
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
@@ -328,8 +329,8 @@ size_t recorder_missing(const struct recorder *r)
 
 void recorder_forget_stacks(struct recorder *r)
 {
-	u64map_clear(&r->stack_seen);
+	recent_map_clear(&r->stack_seen);
 	/* There is room: they were among those that went. */
 	for (size_t i = 0; i < r->missing.count; i++)
-		(void)!u64map_put(&r->stack_seen, r->missing.data[i], STACK_WAITS);
+		(void)!recent_map_put(&r->stack_seen, r->missing.data[i], STACK_WAITS);
 }
