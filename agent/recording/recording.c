@@ -42,6 +42,7 @@ void recording_destroy(struct recording *recording)
 	u64map_deinit(&recording->event_at);
 	u64map_deinit(&recording->needed);
 	u64map_deinit(&recording->pair_at);
+	u64map_deinit(&recording->attr_at);
 	pair_numbers_vec_deinit(&recording->numbers);
 	free(recording);
 }
@@ -186,10 +187,15 @@ static int on_tree(void *ctx, const struct chunk_tree *tree)
 static int on_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 {
 	struct recording *recording = ctx;
-	int rc = GROW_TO(&recording->attrs, id, ATTRS_MAX);
+	uint64_t at = id;
+	int rc = 0;
 
+	if (!recording->windowed)
+		rc = GROW_TO(&recording->attrs, id, ATTRS_MAX);
+	else if (!u64map_get(&recording->attr_at, id, &at))
+		return 0;
 	if (rc == 0)
-		recording->attrs.data[id] = *attr;
+		recording->attrs.data[at] = *attr;
 	return rc;
 }
 
@@ -489,6 +495,22 @@ static int index_pair(struct recording *recording, uint32_t number, uint32_t *re
 	return rc;
 }
 
+static int index_attr(struct recording *recording, uint32_t number, uint32_t *ret)
+{
+	static const struct chunk_attr none;
+	uint64_t at = recording->attrs.count;
+	int rc = 0;
+
+	if (!u64map_get(&recording->attr_at, number, &at)) {
+		rc = attrs_vec_push(&recording->attrs, none);
+		if (rc == 0)
+			rc = u64map_put(&recording->attr_at, number, at);
+	}
+	if (rc == 0)
+		*ret = (uint32_t)at;
+	return rc;
+}
+
 int recording_add_pairs(struct recording *recording, int kind, const void *data, size_t len)
 {
 	const struct chunk_sink sink = { .ctx = recording, .pair = on_used_pair };
@@ -501,6 +523,8 @@ int recording_add_pairs(struct recording *recording, int kind, const void *data,
 		struct chunk_event *event = &recording->events.data[recording->numbered];
 
 		rc = index_pair(recording, event->pair, &event->pair);
+		if (rc == 0)
+			rc = index_attr(recording, event->attr, &event->attr);
 	}
 	if (rc == 0 && kind == STORE_CHUNK_SAMPLES)
 		rc = chunk_decode(kind, data, len, &sink);

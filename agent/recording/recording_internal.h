@@ -70,9 +70,10 @@ struct recording {
 	struct buf shared;	   /* from which they were read */
 	struct u64map event_at; /* single samples: seed -> how many were seen */
 	struct u64map needed; /* windowed: stack ids of the pairs that occur */
-	/* windowed: a day has more pairs than occur. Events tell them by an index of @pairs. */
-	struct u64map pair_at;		/* the day's number of a pair -> its index */
-	struct pair_numbers_vec numbers; /* by index: the day's number */
+	/* windowed: a day has more pairs and attrs than occur. Events tell them by an index of
+	 * @pairs or @attrs. */
+	struct u64map pair_at, attr_at;	 /* the day's number -> the index */
+	struct pair_numbers_vec numbers; /* by index of @pairs: the day's number */
 	size_t numbered; /* events that have indices instead of the day's numbers */
 	/* of the chunk being added */
 	uint32_t seq_end;

@@ -40,20 +40,21 @@ void recorder_free_group(struct recorder_group *group)
 
 void recorder_destroy(struct recorder *r)
 {
-	struct u64map *maps[5];
+	struct u64map *maps[4];
 
 	if (!r)
 		return;
-	maps[0] = &r->module_ids, maps[1] = &r->process_ids, maps[2] = &r->attr_ids;
-	maps[3] = &r->live_process_ids, maps[4] = &r->sum_at;
+	maps[0] = &r->module_ids, maps[1] = &r->process_ids;
+	maps[2] = &r->live_process_ids, maps[3] = &r->sum_at;
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++)
 		u64map_deinit(maps[i]);
 	recent_map_deinit(&r->pair_ids);
 	recent_map_deinit(&r->stack_seen);
+	recent_map_deinit(&r->attr_ids);
 	pair_outcomes_vec_deinit(&r->outcomes);
 	waiting_pairs_vec_deinit(&r->waiting);
 	chunk_pairs_vec_deinit(&r->new_pairs);
-	chunk_attrs_vec_deinit(&r->attrs);
+	chunk_attrs_vec_deinit(&r->new_attrs);
 	recorder_processes_vec_deinit(&r->processes);
 	text_pool_deinit(&r->exes);
 	chunk_events_vec_deinit(&r->pending);
@@ -263,36 +264,34 @@ static int find_pair(struct recorder *r, const struct feed_sample *sample, uint3
 }
 
 static int find_attr(struct recorder *r, const struct feed_sample *sample, uint32_t process,
-		     uint32_t *ret)
+		     struct chunk_attr *attr, uint32_t *ret)
 {
-	struct chunk_attr attr = {
+	uint64_t hash, id = r->attr_count;
+	int rc;
+
+	*attr = (struct chunk_attr){
 		.process = process,	  .tid = sample->tid,	    .type = sample->type,
 		.state = sample->state,	  .detail = sample->detail, .holder = sample->holder,
 		.object = sample->object,
 	};
-	uint64_t hash, id;
-	int rc;
-
-	memcpy(attr.comm, sample->comm, strnlen(sample->comm, sizeof(attr.comm)));
-	if (r->attrs.count >= ATTRS_MAX) {
-		attr.tid = attr.holder = 0;
-		attr.object = 0;
-		memset(attr.comm, 0, sizeof(attr.comm));
+	memcpy(attr->comm, sample->comm, strnlen(sample->comm, sizeof(attr->comm)));
+	if (r->attr_count >= ATTRS_MAX) {
+		attr->tid = attr->holder = 0;
+		attr->object = 0;
+		memset(attr->comm, 0, sizeof(attr->comm));
 	}
-	hash = recorder_attr_hash(&attr);
-	if (u64map_get(&r->attr_ids, hash, &id)) {
-		*ret = (uint32_t)id;
-		return 0;
+	hash = recorder_attr_hash(attr);
+	if (!recent_map_get(&r->attr_ids, hash, &id)) {
+		rc = chunk_attrs_vec_reserve(&r->new_attrs, r->new_attrs.count + 1);
+		if (rc == 0)
+			rc = recent_map_put(&r->attr_ids, hash, id);
+		if (rc < 0)
+			return rc;
+		r->new_attrs.data[r->new_attrs.count++] = *attr;
+		r->attr_count++;
 	}
-	rc = chunk_attrs_vec_push(&r->attrs, attr);
-	if (rc < 0)
-		return rc;
-	rc = u64map_put(&r->attr_ids, hash, r->attrs.count - 1);
-	if (rc < 0)
-		r->attrs.count--;
-	else
-		*ret = (uint32_t)r->attrs.count - 1;
-	return rc;
+	*ret = (uint32_t)id;
+	return 0;
 }
 
 /* ---- adding ---------------------------------------------------------------------------------- */
@@ -312,9 +311,9 @@ static void count_outcome(struct recorder *r, uint32_t pair, uint64_t samples)
 		r->outcome_samples[outcome] += samples;
 }
 
-void recorder_count(struct recorder *r, const struct chunk_event *event)
+void recorder_count(struct recorder *r, const struct chunk_event *event,
+		    const struct chunk_attr *attr)
 {
-	const struct chunk_attr *attr = &r->attrs.data[event->attr];
 	struct recorder_process *process = &r->processes.data[attr->process];
 	uint64_t samples = is_sum(attr) ? event->value2 / 1024 : 1;
 
@@ -335,15 +334,31 @@ void recorder_count(struct recorder *r, const struct chunk_event *event)
 	r->quality.value2 += (int64_t)event->value2;
 }
 
-int recorder_intern(struct recorder *r, const struct feed_sample *sample,
-		    const struct live_process *process, uint32_t *ret_pair, uint32_t *ret_attr)
+/* Sets @event's pair and attr. */
+static int intern(struct recorder *r, const struct feed_sample *sample,
+		  const struct live_process *process, struct chunk_event *event,
+		  struct chunk_attr *ret_attr)
 {
 	uint32_t process_id = 0;
 	int rc = find_process(r, process, &process_id);
 
 	if (rc == 0)
-		rc = find_pair(r, sample, ret_pair);
-	return rc < 0 ? rc : find_attr(r, sample, process_id, ret_attr);
+		rc = find_pair(r, sample, &event->pair);
+	return rc < 0 ? rc : find_attr(r, sample, process_id, ret_attr, &event->attr);
+}
+
+int recorder_intern(struct recorder *r, const struct feed_sample *sample,
+		    const struct live_process *process, uint32_t *ret_pair, uint32_t *ret_attr)
+{
+	struct chunk_event event;
+	struct chunk_attr attr;
+	int rc = intern(r, sample, process, &event, &attr);
+
+	if (rc < 0)
+		return rc;
+	*ret_pair = event.pair;
+	*ret_attr = event.attr;
+	return 0;
 }
 
 static uint64_t sum_key(const struct chunk_event *event)
@@ -351,14 +366,15 @@ static uint64_t sum_key(const struct chunk_event *event)
 	return (uint64_t)event->pair << 32 | event->attr;
 }
 
-static int add_event(struct recorder *r, const struct chunk_event *event)
+static int add_event(struct recorder *r, const struct chunk_event *event,
+		     const struct chunk_attr *attr)
 {
 	int rc = chunk_events_vec_push(&r->pending, *event);
 
 	if (rc < 0)
 		return rc;
-	recorder_count(r, event);
-	if (!is_sum(&r->attrs.data[event->attr]))
+	recorder_count(r, event, attr);
+	if (!is_sum(attr))
 		return 0;
 	if (r->sum_at.count >= SUMS_MAX)
 		u64map_clear(&r->sum_at); /* they are found anew */
@@ -369,9 +385,10 @@ int recorder_add(struct recorder *r, const struct feed_sample *sample,
 		 const struct live_process *process, int64_t value, uint64_t value2)
 {
 	struct chunk_event event = { .time_ns = sample->time_ns, .value = value, .value2 = value2 };
-	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
+	struct chunk_attr attr;
+	int rc = intern(r, sample, process, &event, &attr);
 
-	return rc < 0 ? rc : add_event(r, &event);
+	return rc < 0 ? rc : add_event(r, &event, &attr);
 }
 
 int recorder_add_up(struct recorder *r, const struct feed_sample *sample,
@@ -380,7 +397,8 @@ int recorder_add_up(struct recorder *r, const struct feed_sample *sample,
 	struct chunk_event event = { .time_ns = sample->time_ns,
 				     .value = (int64_t)sample->value,
 				     .value2 = sample->value2 };
-	int rc = recorder_intern(r, sample, process, &event.pair, &event.attr);
+	struct chunk_attr attr;
+	int rc = intern(r, sample, process, &event, &attr);
 	struct chunk_event *sum;
 	uint64_t number;
 
@@ -388,12 +406,12 @@ int recorder_add_up(struct recorder *r, const struct feed_sample *sample,
 		return rc < 0 ? rc : RECORDER_NONE;
 	sum = number < r->sealed_events ? NULL : &r->pending.data[number - r->sealed_events];
 	if (!sum || (may_begin && event.time_ns / NS_PER_S > sum->time_ns / NS_PER_S)) {
-		rc = add_event(r, &event);
+		rc = add_event(r, &event, &attr);
 		return rc < 0 ? rc : RECORDER_BEGAN;
 	}
 	sum->value += event.value;
 	sum->value2 += event.value2;
-	recorder_count(r, &event);
+	recorder_count(r, &event, &attr);
 	return RECORDER_ADDED;
 }
 

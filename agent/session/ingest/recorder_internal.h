@@ -11,9 +11,9 @@
 
 #define STACK_WAITS	0xffff /* its frames are not known yet */
 
-/* Pairs and stacks that a recorder knows, in each of two generations. One that comes again later is
- * stored again, with another id: a day has many that are seen once. */
-#define RECENT_MAX 49152u
+/* Pairs, stacks and attrs that a recorder knows, in each of two generations. One that comes again
+ * later is stored again, with another id: a day has many that are seen once. */
+#define RECENT_MAX 32768u
 
 /* A pair of which the record of the user stack is not known yet. */
 struct waiting_pair {
@@ -47,20 +47,20 @@ struct recorder {
 	struct u64map module_ids;  /* module key */
 	struct u64map process_ids; /* hash of the instance's identity */
 	struct recent_map pair_ids; /* hash of both stack ids */
-	struct u64map attr_ids;	   /* hash of the attr */
+	struct recent_map attr_ids; /* hash of the attr */
 	struct recent_map
 		stack_seen; /* stack id -> outcome: in the file or a group, or STACK_WAITS */
 	struct u64map live_process_ids; /* the collector's proc -> process id, this epoch only */
 	struct pair_outcomes_vec outcomes; /* by pair */
 	struct waiting_pairs_vec waiting;
 	uint64_t outcome_samples[PROFILE_OUTCOMES_MAX]; /* of pairs that do not wait */
-	struct chunk_attrs_vec attrs;
 	struct recorder_processes_vec processes;
 	struct text_pool exes; /* of the processes, of which most are alike */
 	uint32_t module_count;
-	uint32_t attrs_sealed; /* how many of them are in the file or a group */
+	uint32_t attr_count;
 	/* New since the last seal. */
 	struct chunk_pairs_vec new_pairs; /* the last of the pairs */
+	struct chunk_attrs_vec new_attrs; /* the last of the attrs */
 	struct chunk_events_vec pending;
 	uint64_t sealed_events;	 /* so many came before */
 	struct u64map sum_at; /* pair and attr -> number of its last sum of calls, sealed or index
@@ -87,7 +87,8 @@ uint64_t recorder_attr_hash(const struct chunk_attr *attr);
 int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash) must_use;
 /* Notes that the frames of @stack are wanted, unless they are known. */
 int recorder_need_stack(struct recorder *r, uint64_t stack) must_use;
-void recorder_count(struct recorder *r, const struct chunk_event *event);
+void recorder_count(struct recorder *r, const struct chunk_event *event,
+		    const struct chunk_attr *attr);
 /* A pair that is not there yet gets the next id. -ENOMEM. */
 int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair) must_use;
 /* Pairs stop to wait whose stacks are known by now; all of them if @final. */

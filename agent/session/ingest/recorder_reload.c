@@ -72,18 +72,21 @@ static int reload_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 	struct recorder *r = ctx;
 	int rc;
 
-	if (id != r->attrs.count || attr->process >= r->processes.count)
+	if (id != r->attr_count || attr->process >= r->processes.count)
 		return 0;
-	rc = u64map_put(&r->attr_ids, recorder_attr_hash(attr), id);
-	return rc < 0 ? rc : chunk_attrs_vec_push(&r->attrs, *attr);
+	rc = recent_map_put(&r->attr_ids, recorder_attr_hash(attr), id);
+	if (rc == 0)
+		rc = chunk_attrs_vec_push(&r->new_attrs, *attr);
+	r->attr_count += rc == 0;
+	return rc;
 }
 
 static int reload_event(void *ctx, const struct chunk_event *event)
 {
 	struct recorder *r = ctx;
 
-	if (event->pair < r->outcomes.count && event->attr < r->attrs.count)
-		recorder_count(r, event);
+	if (event->pair < r->outcomes.count && event->attr < r->new_attrs.count)
+		recorder_count(r, event, &r->new_attrs.data[event->attr]);
 	return 0;
 }
 
@@ -138,34 +141,38 @@ static int keep_stack(const struct recent_map *from, struct recent_map *to, uint
 	return stack && u64map_get(&from->young, stack, &outcome) ? recent_map_put(to, stack, outcome) : 0;
 }
 
-/* The last pairs and their stacks stay known, as many as a recorder keeps. */
-static int keep_recent(struct recorder *r)
+/* The last pairs and their stacks stay known, and the last attrs: as many as a recorder keeps. */
+static int keep_recent_pairs(struct recorder *r)
 {
 	const size_t count = r->new_pairs.count;
 	const uint32_t sealed = (uint32_t)(r->outcomes.count - count);
-	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map pairs = { 0 };
-	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map stacks = { 0 };
-	struct recent_map all;
+	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map all = r->stack_seen;
 	int rc = 0;
 
-	if (count <= RECENT_MAX)
-		return 0;
+	r->stack_seen = (struct recent_map){ 0 };
+	recent_map_deinit(&r->pair_ids);
 	for (size_t i = count - RECENT_MAX; i < count && rc == 0; i++) {
 		const struct chunk_pair *pair = &r->new_pairs.data[i];
 
-		rc = recent_map_put(&pairs, recorder_pair_hash(pair), sealed + i);
+		rc = recent_map_put(&r->pair_ids, recorder_pair_hash(pair), sealed + i);
 		if (rc == 0)
-			rc = keep_stack(&r->stack_seen, &stacks, pair->user);
+			rc = keep_stack(&all, &r->stack_seen, pair->user);
 		if (rc == 0)
-			rc = keep_stack(&r->stack_seen, &stacks, pair->kernel);
+			rc = keep_stack(&all, &r->stack_seen, pair->kernel);
 	}
 	for (size_t i = 0; i < r->missing.count && rc == 0; i++)
-		rc = recent_map_put(&stacks, r->missing.data[i], STACK_WAITS);
-	if (rc < 0)
-		return rc;
-	all = r->pair_ids, r->pair_ids = pairs, pairs = all;
-	all = r->stack_seen, r->stack_seen = stacks, stacks = all;
-	return 0;
+		rc = recent_map_put(&r->stack_seen, r->missing.data[i], STACK_WAITS);
+	return rc;
+}
+
+static int keep_recent_attrs(struct recorder *r)
+{
+	int rc = 0;
+
+	recent_map_deinit(&r->attr_ids);
+	for (size_t i = r->new_attrs.count - RECENT_MAX; i < r->new_attrs.count && rc == 0; i++)
+		rc = recent_map_put(&r->attr_ids, recorder_attr_hash(&r->new_attrs.data[i]), i);
+	return rc;
 }
 
 int recorder_reload_done(struct recorder *r)
@@ -173,10 +180,12 @@ int recorder_reload_done(struct recorder *r)
 	int rc = reload_missing(r);
 
 	recorder_learn_outcomes(r, false);
-	if (rc == 0)
-		rc = keep_recent(r);
+	if (rc == 0 && r->new_pairs.count > RECENT_MAX)
+		rc = keep_recent_pairs(r);
+	if (rc == 0 && r->new_attrs.count > RECENT_MAX)
+		rc = keep_recent_attrs(r);
 	chunk_pairs_vec_deinit(&r->new_pairs);
-	r->attrs_sealed = (uint32_t)r->attrs.count;
+	chunk_attrs_vec_deinit(&r->new_attrs);
 	return rc;
 }
 

@@ -144,9 +144,9 @@ static void encode_samples(struct recorder *r, struct recorder_group *group)
 		.first_pair = count_sealed(r),
 		.pair_count = (uint32_t)r->new_pairs.count,
 		.pairs = r->new_pairs.data,
-		.first_attr = r->attrs_sealed,
-		.attr_count = (uint32_t)r->attrs.count - r->attrs_sealed,
-		.attrs = r->attrs.data + r->attrs_sealed,
+		.first_attr = r->attr_count - (uint32_t)r->new_attrs.count,
+		.attr_count = (uint32_t)r->new_attrs.count,
+		.attrs = r->new_attrs.data,
 		.event_count = (uint32_t)r->pending.count,
 		.events = r->pending.data,
 	};
@@ -186,7 +186,7 @@ static void hand_over(struct recorder *r, struct recorder_group *group)
 	r->groups_end = &group->next;
 	r->next_seq++;
 	r->new_pairs.count = 0;
-	r->attrs_sealed = (uint32_t)r->attrs.count;
+	r->new_attrs.count = 0;
 	r->sealed_events += r->pending.count;
 	r->pending.count = 0;
 	r->process_entries.len = 0;
@@ -217,7 +217,7 @@ static bool is_changed(const struct recorder *r)
 	/* The overflow bucket alone is nothing. */
 	return r->pending.count || r->quality_changed || r->process_entry_count ||
 	       (r->outcomes.count > 1 && r->new_pairs.count) ||
-	       r->attrs_sealed < r->attrs.count;
+	       r->new_attrs.count;
 }
 
 int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t position, bool final,
@@ -232,6 +232,7 @@ int recorder_seal(struct recorder *r, struct live_tables *tables, uint64_t posit
 	recorder_learn_outcomes(r, final);
 	recent_map_age(&r->pair_ids, RECENT_MAX);
 	recent_map_age(&r->stack_seen, RECENT_MAX);
+	recent_map_age(&r->attr_ids, RECENT_MAX);
 	if (rc == 0 && (is_changed(r) || seal.stacks.count || seal.modules.count))
 		rc = seal_group(&seal, position);
 	for (size_t i = 0; i < seal.stacks.count; i++)
