@@ -132,7 +132,8 @@ def has_no_line(names, path):
     """The methods of Java among @names that are native: they have no bytecode, and no line."""
     classes = {name.rpartition(".")[0] for name in names}
     natives, current = set(), None
-    for line in subprocess.run(["javap", "-p", "-cp", path, *sorted(classes)], capture_output=True, text=True, check=False).stdout.splitlines():
+    told = subprocess.run(["javap", "-p", "-cp", path, *sorted(classes)], capture_output=True, text=True, check=False).stdout
+    for line in told.splitlines():
         if found := re.match(r"(?:\S.* )?(?:class|interface) ([\w.$]+)", line):
             current = found.group(1)
         elif found := re.match(r"  .*\bnative\b.* (\S+)\(", line):
@@ -243,7 +244,7 @@ def java_javac():
                            f"import java.util.*; import java.util.function.*; class C{i} implements Comparable<C{i}> {{ int n = {i};\n"
                            f" Map<String, List<C{i}>> all = new HashMap<>();\n public int compareTo(C{i} o) {{ return n - o.n; }}\n"
                            f" int sum(List<? extends C{i}> l) {{ return l.stream().mapToInt(c -> c.n + new C{i // 2}().n).sum(); }}\n"
-                           f" Supplier<String> name() {{ return () -> switch (n % 3) {{ case 0 -> \"a\"; case 1 -> \"b\" + n; default -> \"c\"; }}; }} }}\n")
+                           " Supplier<String> name() { return () -> switch (n % 3) { case 0 -> \"a\"; case 1 -> \"b\" + n; default -> \"c\"; }; } }\n")
                    for i in range(2000)]
         with started(["java", "-cp", path, "Compiler", "-d", folder, *sources]) as process:
             judge("javac", "java", process, path)
