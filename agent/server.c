@@ -28,7 +28,9 @@
 #include "api/push/push.h"
 
 #define KEY_FILE_MAX	(1u << 20)     /* bytes */
-#define MALLOC_ARENAS	2	       /* see server_run() */
+#define MALLOC_ARENAS	2	       /* see server_run(), also the next two, in bytes */
+#define MALLOC_MAPPED	(256 << 10)
+#define MALLOC_KEPT	(512 << 10)
 #define ANSWER_GRACE_NS (5 * NS_PER_S) /* of answers under way when told to stop */
 #define LIMITS		10	       /* of parts outside the API */
 #define TRY_MS		10000
@@ -522,6 +524,9 @@ int server_run(const struct server_options *options)
 	/* A thread's arena keeps what its last answer took. One profile is built at a time, so that
 	 * shared arenas need the memory of one. */
 	(void)mallopt(M_ARENA_MAX, MALLOC_ARENAS);
+	/* Fixed: else the library keeps as much free memory as twice the largest block so far. */
+	(void)mallopt(M_MMAP_THRESHOLD, MALLOC_MAPPED);
+	(void)mallopt(M_TRIM_THRESHOLD, MALLOC_KEPT);
 	if (rc == 0)
 		rc = drop_privileges(&err);
 	if (rc == 0)

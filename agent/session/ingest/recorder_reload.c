@@ -48,12 +48,9 @@ static int reload_samples(void *ctx, uint32_t seq)
 static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recorder *r = ctx;
-	int rc;
 
-	if (id != r->outcomes.count)
-		return 0; /* pair 0 is there from the beginning; a gap is damage and stays one */
-	rc = recent_map_put(&r->pair_ids, recorder_pair_hash(pair), id);
-	return rc < 0 ? rc : recorder_add_pair(r, pair);
+	/* Pair 0 is there from the beginning; a gap is damage and stays one. */
+	return id == r->outcomes.count ? recorder_add_pair(r, pair) : 0;
 }
 
 /* Its stacks are known or were given up: nobody is asked for them again. */
@@ -74,9 +71,7 @@ static int reload_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 
 	if (id != r->attr_count || attr->process >= r->processes.count)
 		return 0;
-	rc = recent_map_put(&r->attr_ids, recorder_attr_hash(attr), id);
-	if (rc == 0)
-		rc = chunk_attrs_vec_push(&r->new_attrs, *attr);
+	rc = chunk_attrs_vec_push(&r->new_attrs, *attr);
 	r->attr_count += rc == 0;
 	return rc;
 }
@@ -134,6 +129,33 @@ static int reload_missing(struct recorder *r)
 	return 0;
 }
 
+static size_t first_recent(size_t count)
+{
+	return count > RECENT_MAX ? count - RECENT_MAX : 0;
+}
+
+/* The last pairs are known, as many as a recorder keeps. */
+static int know_pairs(struct recorder *r)
+{
+	const uint32_t sealed = (uint32_t)(r->outcomes.count - r->new_pairs.count);
+	int rc = 0;
+
+	for (size_t i = first_recent(r->new_pairs.count); i < r->new_pairs.count && rc == 0; i++)
+		if (sealed + i != CHUNK_PAIR_OVERFLOW)
+			rc = recent_map_put(&r->pair_ids, recorder_pair_hash(&r->new_pairs.data[i]),
+					    sealed + i);
+	return rc;
+}
+
+static int know_attrs(struct recorder *r)
+{
+	int rc = 0;
+
+	for (size_t i = first_recent(r->new_attrs.count); i < r->new_attrs.count && rc == 0; i++)
+		rc = recent_map_put(&r->attr_ids, recorder_attr_hash(&r->new_attrs.data[i]), i);
+	return rc;
+}
+
 static int keep_stack(const struct recent_map *from, struct recent_map *to, uint64_t stack)
 {
 	uint64_t outcome;
@@ -141,37 +163,20 @@ static int keep_stack(const struct recent_map *from, struct recent_map *to, uint
 	return stack && u64map_get(&from->young, stack, &outcome) ? recent_map_put(to, stack, outcome) : 0;
 }
 
-/* The last pairs and their stacks stay known, and the last attrs: as many as a recorder keeps. */
-static int keep_recent_pairs(struct recorder *r)
+/* Those of the last pairs, and those that are waited for. */
+static int keep_recent_stacks(struct recorder *r)
 {
-	const size_t count = r->new_pairs.count;
-	const uint32_t sealed = (uint32_t)(r->outcomes.count - count);
 	__attribute__((__cleanup__(recent_map_deinit))) struct recent_map all = r->stack_seen;
 	int rc = 0;
 
 	r->stack_seen = (struct recent_map){ 0 };
-	recent_map_deinit(&r->pair_ids);
-	for (size_t i = count - RECENT_MAX; i < count && rc == 0; i++) {
-		const struct chunk_pair *pair = &r->new_pairs.data[i];
-
-		rc = recent_map_put(&r->pair_ids, recorder_pair_hash(pair), sealed + i);
+	for (size_t i = first_recent(r->new_pairs.count); i < r->new_pairs.count && rc == 0; i++) {
+		rc = keep_stack(&all, &r->stack_seen, r->new_pairs.data[i].user);
 		if (rc == 0)
-			rc = keep_stack(&all, &r->stack_seen, pair->user);
-		if (rc == 0)
-			rc = keep_stack(&all, &r->stack_seen, pair->kernel);
+			rc = keep_stack(&all, &r->stack_seen, r->new_pairs.data[i].kernel);
 	}
 	for (size_t i = 0; i < r->missing.count && rc == 0; i++)
 		rc = recent_map_put(&r->stack_seen, r->missing.data[i], STACK_WAITS);
-	return rc;
-}
-
-static int keep_recent_attrs(struct recorder *r)
-{
-	int rc = 0;
-
-	recent_map_deinit(&r->attr_ids);
-	for (size_t i = r->new_attrs.count - RECENT_MAX; i < r->new_attrs.count && rc == 0; i++)
-		rc = recent_map_put(&r->attr_ids, recorder_attr_hash(&r->new_attrs.data[i]), i);
 	return rc;
 }
 
@@ -180,10 +185,12 @@ int recorder_reload_done(struct recorder *r)
 	int rc = reload_missing(r);
 
 	recorder_learn_outcomes(r, false);
-	if (rc == 0 && r->new_pairs.count > RECENT_MAX)
-		rc = keep_recent_pairs(r);
-	if (rc == 0 && r->new_attrs.count > RECENT_MAX)
-		rc = keep_recent_attrs(r);
+	if (rc == 0)
+		rc = know_pairs(r);
+	if (rc == 0)
+		rc = know_attrs(r);
+	if (rc == 0)
+		rc = keep_recent_stacks(r);
 	chunk_pairs_vec_deinit(&r->new_pairs);
 	chunk_attrs_vec_deinit(&r->new_attrs);
 	return rc;
