@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "agent/base/hash.h"
 #include "agent/store/clickhouse_rows.h"
 
 #define CONNECT_LIMIT_MS 2000L
@@ -19,6 +20,8 @@
 #define METHOD_NONE	 0x02
 #define PINS_SIZE	 1024 /* bytes of the pinned settings in a URL */
 #define UNKNOWN_SETTING	 115  /* exception: the server is of another version than before */
+#define BEHIND_NS	 (5 * NS_PER_S) /* a request waits so long for a replica to catch up */
+#define BEHIND_PAUSE_NS	 (50 * NS_PER_MS)
 
 struct clickhouse_http {
 	struct clickhouse_url url;
@@ -145,12 +148,17 @@ static const struct pin {
 	/* Statements that clean name many hosts. */
 	{ 0, "&max_query_size=16777216" },
 	{ 20001, "&mutations_sync=0" },
+	/* A block that is sent again is inserted again, whatever the server remembers of it: it may
+	 * remember a block that it lost when it was killed, or that did not reach the views. All rows
+	 * have keys of their own. Since 26.2 the first setting alone says nothing. */
+	{ 0, "&insert_deduplicate=0" },
+	{ 26002, "&deduplicate_insert=disable" },
 };
 /* With replicas: an acknowledged INSERT is on most of them, and a replica that lacks it does not
- * answer. All rows have keys of their own, so that blocks need not be compared with earlier ones:
- * a block that is sent again is inserted again, and reaches the views even if it did not before. */
+ * answer. Servers before 23.1 do not count the replicas: the user's profile may name a quorum. A
+ * server gives up its wait for a quorum before this engine gives up its wait for the server. */
 static const struct pin replica_pins[] = {
-	{ 0, "&select_sequential_consistency=1&insert_deduplicate=0" },
+	{ 0, "&select_sequential_consistency=1&insert_quorum_timeout=20000" },
 	{ 20010, "&insert_quorum_parallel=0" },
 	{ 23001, "&insert_quorum=auto" },
 };
@@ -382,6 +390,9 @@ static const char *remedy(int code)
 		/* No such table, no such database, and nobody may make them. */
 		{ 60, "; see GRANTS in profd(8)" },
 		{ 81, "; see GRANTS in profd(8)" },
+		/* Too few replicas, or one of them did not take an INSERT in time. */
+		{ 285, "; start the other replicas: most of them must take what is stored" },
+		{ 319, "; start the other replicas: most of them must take what is stored" },
 		/* Statements that this version of ClickHouse does not understand. */
 		{ 206, "; report it to profd with the version of ClickHouse" },
 		{ 62, "; report it to profd with the version of ClickHouse" },
@@ -489,6 +500,32 @@ static int ask_version(struct clickhouse_http *http, int *ret_code, struct err *
 		       "%s is no ClickHouse: it answers something else", clickhouse_http_name(http));
 }
 
+/* Another INSERT waits for its quorum, or this replica has not taken the last one yet. This mostly
+ * ends within milliseconds, and a balancer may choose another replica. */
+static bool is_behind(int code)
+{
+	return code == 286 || code == 289;
+}
+
+/* exchange(), again while replicas are behind. */
+static int exchange_in_turn(struct clickhouse_http *http, const struct clickhouse_request *request,
+			    struct buf *answer, int *ret_code, struct err *err)
+{
+	const uint64_t until = clock_monotonic_ns() + BEHIND_NS;
+
+	for (;;) {
+		uint64_t now;
+		int rc;
+
+		*ret_code = 0;
+		rc = exchange(http, request, answer, ret_code, err);
+		now = clock_monotonic_ns();
+		if (rc == 0 || !is_behind(*ret_code) || now > until || atomic_load(http->stop))
+			return rc;
+		clock_sleep_ns(hash_mix64(now) % BEHIND_PAUSE_NS);
+	}
+}
+
 int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_request *request,
 		       struct buf *answer, int *ret_code, struct err *err)
 {
@@ -503,7 +540,7 @@ int clickhouse_http_do(struct clickhouse_http *http, const struct clickhouse_req
 	if (!clickhouse_http_version(http))
 		rc = ask_version(http, &code, err);
 	if (rc == 0)
-		rc = exchange(http, request, answer, &code, err);
+		rc = exchange_in_turn(http, request, answer, &code, err);
 	if (code == UNKNOWN_SETTING)
 		set_version(http, 0);
 	if (ret_code)

@@ -237,13 +237,13 @@ static size_t on_data(char *data, size_t size, size_t count, void *ctx)
 	return size * count;
 }
 
-void clickhouse_query(const char *sql, struct buf *ret)
+static long ask(unsigned port, const char *sql, struct buf *ret)
 {
 	CURL *curl = curl_easy_init();
 	char url[96];
 	long status = 0;
 
-	(void)snprintf(url, sizeof(url), "http://" ADDRESS ":%u/?wait_end_of_query=1", server.ports[0]);
+	(void)snprintf(url, sizeof(url), "http://" ADDRESS ":%u/?wait_end_of_query=1", port);
 	assert_non_null(curl);
 	(void)curl_easy_setopt(curl, CURLOPT_URL, url);
 	(void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, sql);
@@ -256,6 +256,16 @@ void clickhouse_query(const char *sql, struct buf *ret)
 	if (ret->len && ret->data[ret->len - 1] == '\n')
 		ret->data[--ret->len] = '\0';
 	buf_add_char(ret, '\0');
-	if (status != 200)
+	return status;
+}
+
+void clickhouse_query_at(unsigned port, const char *sql, struct buf *ret)
+{
+	if (ask(port, sql, ret) != 200)
 		fail_msg("%s: %s", sql, ret->data);
+}
+
+void clickhouse_query(const char *sql, struct buf *ret)
+{
+	clickhouse_query_at(server.ports[0], sql, ret);
 }

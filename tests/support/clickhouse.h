@@ -28,5 +28,7 @@ unsigned clickhouse_port(void);
 const char *clickhouse_fresh_url(void);
 /* Sends a query. @ret becomes the answer, zero-terminated, without the last line feed. */
 void clickhouse_query(const char *sql, struct buf *ret);
+/* clickhouse_query() to any server of this host. */
+void clickhouse_query_at(unsigned port, const char *sql, struct buf *ret);
 
 #endif
