@@ -91,7 +91,7 @@ def run(connection, sql):
 
 
 def insert(connection, sql, rows):
-    """One block, or nothing."""
+    """One block, or nothing. chdb says nothing of a part that cannot be put into place, where a server answers an exception."""
     statement, name = re.fullmatch(r"(.*)\sFORMAT\s+(\w+)\s*", sql, re.DOTALL).groups()
     try:
         stream = connection.send_insert(statement, name)
