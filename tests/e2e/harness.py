@@ -373,6 +373,24 @@ class Counting:
         return json.loads(self.process.stdout.readline())
 
 
+def judge_samples(judge, short_ns):
+    """Calls judge(sample rate, ns of CPU time), which profiles a program of known stacks and returns how many samples it took:
+    once and shortly, or until it took PROFD_TEST_SAMPLES samples."""
+    due, taken = int(os.environ.get("PROFD_TEST_SAMPLES", "0")), 0
+    if not due:
+        judge(499, short_ns)
+    while taken < due:
+        taken += judge(999, min(due - taken + 1000, 200000) / 999 * 1e9)
+    if due:
+        print(f"# {taken} samples judged", flush=True)
+
+
+def await_work(pid, ns):
+    """Until the process has used so much more CPU time. A busy machine only makes that last longer."""
+    before = cpu_ns(pid)
+    wait_until(lambda: cpu_ns(pid) > before + ns, 60 + ns / 1e8, "the program to work")
+
+
 def main(*tests):
     """Runs the tests named on the command line, or all; exit status 1 if one failed."""
     names = sys.argv[1:]

@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 
-from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, cpu_ns, main, running, wait_until
+from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, await_work, check, judge_samples, main, running, wait_until
 from test_python_truth import pprof_stacks
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/java/Chains.java")
@@ -127,12 +127,11 @@ def native_fault(stack):
     return None
 
 
-def measure(java, flags, folder, daemon_options):
-    """(stacks, result, the program's own times) of a profile of the program."""
+def measure(java, flags, folder, daemon_options, rate, ns):
+    """(stacks, result, the program's own times) of a profile of @ns of the program's CPU time."""
     with Daemon(*daemon_options) as daemon, Counting(java, *flags, "-cp", folder, "Chains", THREADS) as program:
-        before = cpu_ns(program.pid)
-        session = daemon.start_profile(program.service, 600, rate=499)
-        wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
+        session = daemon.start_profile(program.service, 3600, rate=rate)
+        await_work(program.pid, ns)
         times = program.counters()
         result = daemon.stop_profile(session)
         stacks = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
@@ -140,8 +139,13 @@ def measure(java, flags, folder, daemon_options):
 
 
 def check_mode(java, mode, folder, flags, daemon_options=()):
+    judge_samples(lambda rate, ns: judge(java, mode, folder, flags, daemon_options, rate, ns), CPU_NS)
+
+
+def judge(java, mode, folder, flags, daemon_options, rate, ns):
+    """The number of samples of a profile, of which each is one that the program can have."""
     source = Source()
-    stacks, result, times = measure(java, (*MODES[mode], *flags), folder, daemon_options)
+    stacks, result, times = measure(java, (*MODES[mode], *flags), folder, daemon_options, rate, ns)
     total = worked = 0
     shares, faults, natives = collections.Counter(), collections.Counter(), collections.Counter()
     for stack, value in stacks:
@@ -173,6 +177,7 @@ def check_mode(java, mode, folder, flags, daemon_options=()):
     for name in BRANCHES:
         check(abs(shares[name] / got - times[name] / due) < 0.02 + 1 / count ** 0.5,
               f"{mode}: {name}: {100 * shares[name] / got:.1f} %, the program says {100 * times[name] / due:.1f} %")
+    return count
 
 
 def without_made_up(name):
@@ -218,8 +223,7 @@ def profile(java, folder, *arguments):
     """The stacks of two seconds of a program's CPU time. @arguments: the program, with options of its own before it."""
     with Daemon() as daemon, running(java, "-cp", folder, *arguments, stdin=subprocess.PIPE) as program:
         session = daemon.start_profile(f"pid:{program.pid}", 600, rate=499)
-        before = cpu_ns(program.pid)
-        wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
+        await_work(program.pid, CPU_NS)
         daemon.stop_profile(session)
         return pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
 

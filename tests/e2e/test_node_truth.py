@@ -7,8 +7,8 @@ import collections
 import os
 import subprocess
 
-from harness import (FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, compile_workload, cpu_ns, main, running,
-                     wait_until)
+from harness import (FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, await_work, check, compile_workload, judge_samples, main,
+                     running)
 from test_python_truth import pprof_stacks
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/node/chains.js")
@@ -80,16 +80,20 @@ def lines_of_burn(lines):
     return range(first, next(number for number, line in enumerate(lines, 1) if number > first and line == "}") + 1)
 
 
-def check_program(node, all_lines, all_functions, *options, leaf_lines=False, lined=0, daemon_options=()):
+def check_program(node, all_lines, all_functions, *options, **more):
+    judge_samples(lambda rate, ns: judge(rate, ns, node, all_lines, all_functions, *options, **more), CPU_NS)
+
+
+def judge(rate, ns, node, all_lines, all_functions, *options, leaf_lines=False, lined=0, daemon_options=()):
+    """The number of samples of a profile of @ns of CPU time, of which each is one that the program can have."""
     with open(PROGRAM) as f:
         lines = f.read().splitlines()
     leaf_lines = lines_of_burn(lines) if leaf_lines else ()
     with Daemon(*daemon_options) as daemon, Program(node, *options) as program:
-        before = cpu_ns(program.pid)
-        wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS / 4, 60, "the program to begin")
-        session = daemon.start_profile(program.service, 600, rate=499)
-        first, before = program.counters(), cpu_ns(program.pid)
-        wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
+        await_work(program.pid, CPU_NS / 4)
+        session = daemon.start_profile(program.service, 3600, rate=rate)
+        first = program.counters()
+        await_work(program.pid, ns)
         last = program.counters()
         result = daemon.stop_profile(session)
         stacks = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
@@ -113,12 +117,13 @@ def check_program(node, all_lines, all_functions, *options, leaf_lines=False, li
     check(not leaf_lines or leaves[True] > 0.97 * sum(leaves.values()), f"{dict(leaves)}: burn() with and without a line")
     check(callers[True] >= lined * sum(callers.values()), f"{dict(callers)}: callers with and without a line")
     if not all_functions:
-        return
+        return result["sampleCount"]
     times = {name: last[name] - first[name] for name in BRANCHES}
     due, got = sum(times.values()), sum(shares.values())
     for name in BRANCHES:
         check(abs(shares[name] / got - times[name] / due) < 0.02 + 1 / result["sampleCount"] ** 0.5,
               f"{name}: {100 * shares[name] / got:.1f} %, the program says {100 * times[name] / due:.1f} %")
+    return result["sampleCount"]
 
 
 def without(node, *words):
@@ -176,11 +181,9 @@ def others():
     """Code of WebAssembly and of regular expressions is named by its kind, below the function that runs it."""
     for node in NODES:
         with Daemon() as daemon, running(node, *without(node, "maglev"), OTHERS) as program:
-            before = cpu_ns(program.pid)
-            wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS / 4, 60, "the program to begin")
+            await_work(program.pid, CPU_NS / 4)
             session = daemon.start_profile(f"pid:{program.pid}", 600, rate=499)
-            before = cpu_ns(program.pid)
-            wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
+            await_work(program.pid, CPU_NS)
             daemon.stop_profile(session)
             stacks = daemon.folded(session)
         total = sum(value for _, value in stacks)
@@ -199,8 +202,7 @@ def refused():
         program = compile_workload("v8_claims.c", "-O1", "-rdynamic", *flags, output="v8_claims" + "".join(flags))
         with Daemon() as daemon, running(program) as process:
             session = daemon.start_profile(f"pid:{process.pid}", 600, rate=199)
-            before = cpu_ns(process.pid)
-            wait_until(lambda: cpu_ns(process.pid) > before + 5e8, 60, "the program to work")
+            await_work(process.pid, 5e8)
             result = daemon.stop_profile(session)
             found = [item for item in daemon.get("/api/v1/observability/services").json()["items"]
                      if any(p["pid"] == process.pid for p in item["processes"])]

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, check, cpu_ns, main, wait_until
+from harness import FAMILY_A, ROOT, WITHOUT_LOOP, Counting, Daemon, Skip, await_work, check, judge_samples, main, wait_until
 
 PROGRAM = os.path.join(ROOT, "tests/workloads/python/chains.py")
 ASLEEP = os.path.join(ROOT, "tests/workloads/python/asleep.py")
@@ -211,11 +211,15 @@ def check_version(version, *daemon_options):
     path = interpreters().get(version)
     if not path:
         raise Skip(f"CPython {version} is not installed")
+    judge_samples(lambda rate, ns: judge(version, path, daemon_options, rate, ns), CPU_NS)
+
+
+def judge(version, path, daemon_options, rate, ns):
+    """Profiles the program for @ns of CPU time; the number of samples, of which each is one that it can have."""
     source = Source(version)
     with Daemon(*daemon_options) as daemon, Counting(path, PROGRAM, THREADS) as program:
-        before = cpu_ns(program.pid)
-        session = daemon.start_profile(program.service, 600, rate=499)
-        wait_until(lambda: cpu_ns(program.pid) > before + CPU_NS, 60, "the program to work")
+        session = daemon.start_profile(program.service, 3600, rate=rate)
+        await_work(program.pid, ns)
         times = program.counters()
         result = daemon.stop_profile(session)
         stacks = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
@@ -242,6 +246,7 @@ def check_version(version, *daemon_options):
     for name in BRANCHES:
         check(abs(shares[name] / got - times[name] / due) < 0.02 + 2 / result["sampleCount"] ** 0.5 / 2,
               f"{name}: {100 * shares[name] / got:.1f} %, the program says {100 * times[name] / due:.1f} %")
+    return result["sampleCount"]
 
 
 def go_tool_lists_the_source():
