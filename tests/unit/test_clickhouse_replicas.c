@@ -114,7 +114,7 @@ static void check_both(const char *what, const char *expect)
 
 /* ---- what a host sees ----------------------------------------------------------------------- */
 
-/* What @h reads of the session that a writer of @count numbers has written. */
+/* @h reads the session of a writer of @count numbers. */
 static void check_numbers(struct host *h, const char *session, unsigned count)
 {
 	cleanup_buf struct buf expect = { 0 }, seen = { 0 };
