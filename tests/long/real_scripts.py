@@ -13,16 +13,16 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 
 # pylint: disable=wrong-import-position
-from harness import BUILD, FAMILY_A, Daemon, check, cpu_ns, free_port, main, wait_until  # noqa: E402
+from harness import FAMILY_A, Daemon, check, cpu_ns, free_port, main, wait_until  # noqa: E402
 from programs import load, started  # noqa: E402
-from registry import npm, once, run_patiently  # noqa: E402
+from registry import maven, npm  # noqa: E402
 from test_python_truth import pprof_stacks  # noqa: E402
 
 CPU_SECONDS, LEAST = 20, 0.99
 UNNAMED = {"java": "[java]", "node": "[js]"}
 SOURCES = {"java": ".java", "node": (".js", ".mjs", ".cjs")}
-LIBRARIES = {"org.eclipse.jetty:jetty-server": "12.0.16", "org.apache.tomcat.embed:tomcat-embed-core": "10.1.34",
-             "org.apache.lucene:lucene-core": "9.12.3"}
+LIBRARIES = ("org.eclipse.jetty:jetty-server:12.0.16", "org.apache.tomcat.embed:tomcat-embed-core:10.1.34",
+             "org.apache.lucene:lucene-core:9.12.3")
 ORDERS = """
 import java.util.*;
 import java.util.stream.*;
@@ -186,26 +186,13 @@ def judge_server(what, runtime, *command, path=""):
 # ---- Java -------------------------------------------------------------------------------------------
 
 
-def libraries():
-    dependencies = "".join("<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-        *name.split(":"), version) for name, version in LIBRARIES.items())
-
-    def install(folder):
-        with tempfile.TemporaryDirectory() as project:
-            written(project, "pom.xml", "<project><modelVersion>4.0.0</modelVersion><groupId>test</groupId><artifactId>test</artifactId>"
-                    f"<version>1</version><dependencies>{dependencies}</dependencies></project>")
-            run_patiently(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], cwd=project)
-
-    return once(os.path.join(os.path.abspath(BUILD), "maven", "servers"), install) + "/*"
-
-
 @contextlib.contextmanager
 def compiled(name, text):
     """The class path of the program and what it uses."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["javac", "-g", "-d", folder, "-cp", libraries(), written(folder, "Orders.java", ORDERS),
+        subprocess.run(["javac", "-g", "-d", folder, "-cp", maven(*LIBRARIES), written(folder, "Orders.java", ORDERS),
                         written(folder, name + ".java", text)], check=True)
-        yield f"{folder}:{libraries()}", folder
+        yield f"{folder}:{maven(*LIBRARIES)}", folder
 
 
 def java_jetty():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Comparisons of profiles with fixed values: levels (memory, goroutines), and what a comparison may
- * cost. */
+/* Comparisons of profiles with fixed values: levels (memory, goroutines), what a comparison may
+ * cost, and one large function beside small ones. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/profile/compare/compare.h"
+#include "tests/support/profile_recipe.h"
 #include "tests/support/profile_text.h"
 
 static void compare_two(struct compare *ret, const struct profile *base,
@@ -188,6 +189,36 @@ static void test_thousands_of_renamed_functions(void **state)
 	assert_true(partly);
 }
 
+/* A service of one large function, asked by clients that wait for each answer: as another function
+ * takes three times as long, all cost falls a little. The small functions say whose story it is. */
+static void test_small_functions_tell_what_changed(void **state)
+{
+	struct part before[14] = { { "m;price", 71, NULL, NULL }, { "m;tax", 19, NULL, NULL } };
+	struct part after[ARRAY_SIZE(before)];
+	char names[ARRAY_SIZE(before)][32];
+
+	for (size_t i = 2; i < ARRAY_SIZE(before); i++) {
+		(void)snprintf(names[i], sizeof(names[i]), "m;small%zu", i);
+		before[i] = (struct part){ names[i], 0.8, NULL, NULL };
+	}
+	memcpy(after, before, sizeof(after));
+	after[1].weight *= 3;
+	for (unsigned hz = 137; hz >= 97; hz -= 8) {
+		struct recipe base = RECIPE(before, 1), comparison = RECIPE(after, 2);
+		cleanup(profile) struct profile *a = recipe_make(&base), *b = NULL;
+		cleanup_compare struct compare c = { 0 };
+
+		comparison.hz = hz;
+		b = recipe_make(&comparison);
+		compare_two(&c, a, b);
+		assert_int_equal(c.verdict, COMPARE_REGRESSED);
+		assert_int_equal(c.cause, COMPARE_CAUSE_FUNCTIONS);
+		assert_int_equal(c.regression_count, 1);
+		assert_string_equal(c.regressions[0].name, "tax");
+		assert_int_equal(c.improvement_count, 0);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -195,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_goroutines),
 		cmocka_unit_test(test_empty_base),
 		cmocka_unit_test(test_thousands_of_renamed_functions),
+		cmocka_unit_test(test_small_functions_tell_what_changed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -581,6 +581,22 @@ static bool is_load_steady(const struct explanation *e, double scale)
 	return fabs(log(scale * e->limits->cost_ratio)) <= LOAD_STEADY;
 }
 
+/* The part of the weight that agrees with the scale, of all rows but e->without and the heaviest
+ * that agrees: a single function is not all others. */
+static double part_beside_heaviest(const struct explanation *e)
+{
+	double all = 0, steady = 0, heaviest = 0;
+
+	for (size_t i = 0; i <= e->count; i++) {
+		const double weight = i == e->without ? 0 : weight_of(row_at(e, i));
+
+		all += weight;
+		steady += e->moved[i] ? 0 : weight;
+		heaviest = e->moved[i] ? heaviest : fmax(heaviest, weight);
+	}
+	return all > heaviest ? (steady - heaviest) / (all - heaviest) : 0;
+}
+
 /* Where one function is large, and nearly all others have one other scale, shares allow for two
  * stories: the one function changed, or all others changed alike. If only in the first the steady
  * part costs per second what it did, it is true. Only in the second: what is @settled stays so, but
@@ -608,7 +624,7 @@ static int weigh_stories(struct explanation *e, bool *settled)
 	for (size_t i = 0; i < e->count; i++)
 		rows += !moved[i] && weight_of(row_at(e, i)) > WEIGHT_NONE;
 	scale = e->rows[large].comparison / e->rows[large].base;
-	if (part < OTHER_PART_LEAST || rows < OTHER_ROWS_LEAST ||
+	if (fmin(part, part_beside_heaviest(&others)) < OTHER_PART_LEAST || rows < OTHER_ROWS_LEAST ||
 	    fabs(log(others.scale / scale)) < OTHER_SCALE_LEAST)
 		return 0;
 	if (is_load_steady(e, scale) == is_load_steady(e, others.scale)) {
