@@ -665,7 +665,7 @@ static uint64_t hash_of_stack(uint64_t leaf)
  * stored at once. */
 static void test_stacks_outlive_their_hour(void **state)
 {
-	struct recording_day r = { .f = *state, .recorder = recorder_create(1000) };
+	struct recording_day r = { .f = *state, .recorder = recorder_create_for_sums(1000) };
 	static const char comm[16] = "worker";
 	uint32_t pairs[4];
 
@@ -728,8 +728,8 @@ static void seal_into(struct recording_day *r, struct recorder *next)
 static void test_pairs_seen_long_ago_are_stored_again(void **state)
 {
 	enum { STACK_COUNT = 400, EACH = 50 };
-	struct recording_day r = { .f = *state, .recorder = recorder_create(1000000) };
-	cleanup(recorder) struct recorder *next = recorder_create(1000000);
+	struct recording_day r = { .f = *state, .recorder = recorder_create_for_sums(1000000) };
+	cleanup(recorder) struct recorder *next = recorder_create_for_sums(1000000);
 	static const char comm[16] = "worker";
 	uint32_t often, once, last = 0;
 

@@ -168,7 +168,7 @@ static int make_day(struct sessions *s, const struct store_day *which, struct da
 	uint64_t identity = 0, position = 0;
 	int rc;
 
-	if (!day || !(day->recorder = recorder_create(DAY_PAIRS_MAX))) {
+	if (!day || !(day->recorder = recorder_create_for_sums(DAY_PAIRS_MAX))) {
 		free(day);
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to record continuously");
 	}

@@ -15,13 +15,14 @@
 #define ATTRS_MAX     1000000u /* more threads share one entry per process */
 #define SUMS_MAX      262144u  /* places and threads of calls that add up */
 
-struct recorder *recorder_create(uint32_t pairs_max)
+static struct recorder *create(uint32_t pairs_max, bool sums)
 {
 	struct recorder *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return NULL;
 	r->pairs_max = pairs_max;
+	r->sums = sums;
 	r->groups_end = &r->groups;
 	/* The overflow bucket is there from the beginning. */
 	if (recorder_add_pair(r, &(struct chunk_pair){ 0 }) < 0) {
@@ -29,6 +30,16 @@ struct recorder *recorder_create(uint32_t pairs_max)
 		return NULL;
 	}
 	return r;
+}
+
+struct recorder *recorder_create(uint32_t pairs_max)
+{
+	return create(pairs_max, false);
+}
+
+struct recorder *recorder_create_for_sums(uint32_t pairs_max)
+{
+	return create(pairs_max, true);
 }
 
 void recorder_free_group(struct recorder_group *group)
@@ -100,23 +111,29 @@ uint64_t recorder_attr_hash(const struct chunk_attr *attr)
 			  hash_combine(hash_combine(head, kind), attr->object));
 }
 
-int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash)
+static int add_totals(struct recorder *r, const struct chunk_process *p, uint64_t hash)
 {
 	struct recorder_process totals = { .tgid = p->tgid, .started_at_ns = p->started_at_ns,
 					   .hash = hash };
 	/* Its first sample may be from inside of the exec, before the executable is mapped. */
 	const struct chunk_text *name = p->exe.len ? &p->exe : &p->comm;
-	int rc;
 
 	totals.exe = text_pool_keep(&r->exes, name->text, name->len < EXE_MAX ? name->len : EXE_MAX);
-	if (!totals.exe)
-		return -ENOMEM;
-	rc = u64map_put(&r->process_ids, hash, r->processes.count);
+	return totals.exe ? recorder_processes_vec_push(&r->processes, totals) : -ENOMEM;
+}
+
+int recorder_add_process(struct recorder *r, const struct chunk_process *p, uint64_t hash)
+{
+	int rc = u64map_put(&r->process_ids, hash, r->process_count);
+
 	if (rc < 0)
 		return rc;
-	rc = recorder_processes_vec_push(&r->processes, totals);
+	if (!r->sums)
+		rc = add_totals(r, p, hash);
 	if (rc < 0)
 		(void)u64map_remove(&r->process_ids, hash);
+	else
+		r->process_count++;
 	return rc;
 }
 
@@ -135,7 +152,7 @@ static int find_process(struct recorder *r, const struct live_process *process,
 	}
 	if (!u64map_get(&r->process_ids, hash, &id)) {
 		struct chunk_process p = {
-			.id = (uint32_t)r->processes.count,
+			.id = r->process_count,
 			.tgid = facts->tgid,
 			.parent_tgid = process->parent_tgid,
 			.uid = process->uid,
@@ -152,7 +169,7 @@ static int find_process(struct recorder *r, const struct live_process *process,
 		};
 
 		/* Beyond the bound processes share the last entry: counted, never lost. */
-		if (r->processes.count >= PROCESSES_MAX) {
+		if (r->process_count >= PROCESSES_MAX) {
 			*ret = PROCESSES_MAX - 1;
 			return 0;
 		}
@@ -214,30 +231,39 @@ void recorder_learn_outcomes(struct recorder *r, bool final)
 		waiting_pairs_vec_deinit(&r->waiting);
 }
 
-int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair)
+/* Whether the stack of @pair is whole: known, or waited for. */
+static int add_outcome(struct recorder *r, const struct chunk_pair *pair)
 {
-	const uint32_t id = (uint32_t)r->outcomes.count;
-	const struct waiting_pair waiting = { .user_stack = pair->user, .pair = id };
+	const struct waiting_pair waiting = { .user_stack = pair->user, .pair = r->pair_count };
 	uint32_t outcome = OUTCOME_complete;
 	bool waits = pair->user && !find_outcome(r, pair->user, false, &outcome);
-	int rc = pair_outcomes_vec_reserve(&r->outcomes, id + 1u);
+	int rc = pair_outcomes_vec_reserve(&r->outcomes, r->outcomes.count + 1);
 
-	if (rc == 0)
-		rc = chunk_pairs_vec_reserve(&r->new_pairs, r->new_pairs.count + 1);
 	if (rc == 0 && waits)
 		rc = waiting_pairs_vec_push(&r->waiting, waiting);
+	if (rc == 0)
+		r->outcomes.data[r->outcomes.count++] =
+			waits ? PAIR_WAITS + (uint32_t)r->waiting.count - 1 : outcome;
+	return rc;
+}
+
+int recorder_add_pair(struct recorder *r, const struct chunk_pair *pair)
+{
+	int rc = chunk_pairs_vec_reserve(&r->new_pairs, r->new_pairs.count + 1);
+
+	if (rc == 0 && !r->sums)
+		rc = add_outcome(r, pair);
 	if (rc < 0)
 		return rc;
-	r->outcomes.data[r->outcomes.count++] = waits ? PAIR_WAITS + (uint32_t)r->waiting.count - 1
-						      : outcome;
 	r->new_pairs.data[r->new_pairs.count++] = *pair;
+	r->pair_count++;
 	return 0;
 }
 
 static int find_pair(struct recorder *r, const struct feed_sample *sample, uint32_t *ret)
 {
 	const struct chunk_pair pair = { sample->user_stack, sample->kernel_stack };
-	uint64_t hash = recorder_pair_hash(&pair), id = r->outcomes.count;
+	uint64_t hash = recorder_pair_hash(&pair), id = r->pair_count;
 	int rc;
 
 	if (recent_map_get(&r->pair_ids, hash, &id)) {

@@ -47,8 +47,10 @@ struct recorder_wants {
 /* @pairs_max: pairs of stacks that are stored; more go to the overflow bucket. A recorder forgets
  * pairs, stacks and attributes that were not seen for the time of some 30,000 others: when they
  * come again they are stored again, with other ids. So its memory does not grow with its length,
- * but for 4 bytes a pair and 50 bytes a process. */
+ * but for 4 bytes a pair and 50 bytes a process, where events are counted. */
 struct recorder *recorder_create(uint32_t pairs_max);
+/* One for sums: recorder_intern() and the dictionary alone, without events, totals and outcomes. */
+struct recorder *recorder_create_for_sums(uint32_t pairs_max);
 void recorder_destroy(struct recorder *r);
 CLEANUP_DEFINE(recorder, struct recorder *, recorder_destroy);
 

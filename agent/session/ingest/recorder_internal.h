@@ -43,6 +43,7 @@ VEC_DEFINE(start_values, struct start_value);
 
 struct recorder {
 	uint32_t pairs_max;
+	bool sums; /* of a day: no events, and nothing is counted by pair or process */
 	/* Dictionaries: key -> the session's own id. */
 	struct u64map module_ids;  /* module key */
 	struct u64map process_ids; /* hash of the instance's identity */
@@ -51,10 +52,11 @@ struct recorder {
 	struct recent_map
 		stack_seen; /* stack id -> outcome: in the file or a group, or STACK_WAITS */
 	struct u64map live_process_ids; /* the collector's proc -> process id, this epoch only */
-	struct pair_outcomes_vec outcomes; /* by pair */
+	uint32_t pair_count, process_count;
+	struct pair_outcomes_vec outcomes; /* by pair; none of sums */
 	struct waiting_pairs_vec waiting;
 	uint64_t outcome_samples[PROFILE_OUTCOMES_MAX]; /* of pairs that do not wait */
-	struct recorder_processes_vec processes;
+	struct recorder_processes_vec processes; /* none of sums */
 	struct text_pool exes; /* of the processes, of which most are alike */
 	uint32_t module_count;
 	uint32_t attr_count;

@@ -132,7 +132,7 @@ static int find_process(struct recorder *r, struct chunk_process *p)
 		p->id = (uint32_t)id;
 		return 0;
 	}
-	p->id = (uint32_t)r->processes.count;
+	p->id = r->process_count;
 	rc = recorder_add_process(r, p, hash);
 	return rc;
 }

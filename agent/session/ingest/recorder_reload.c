@@ -21,7 +21,7 @@ static int reload_process(void *ctx, const struct chunk_process *p)
 {
 	struct recorder *r = ctx;
 
-	if (p->id != r->processes.count)
+	if (p->id != r->process_count)
 		return 0;
 	return recorder_add_process(
 		r, p, recorder_process_hash(p->tgid, p->start_boottime_ns, p->exec_generation));
@@ -50,7 +50,7 @@ static int reload_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 	struct recorder *r = ctx;
 
 	/* Pair 0 is there from the beginning; a gap is damage and stays one. */
-	return id == r->outcomes.count ? recorder_add_pair(r, pair) : 0;
+	return id == r->pair_count ? recorder_add_pair(r, pair) : 0;
 }
 
 /* Its stacks are known or were given up: nobody is asked for them again. */
@@ -69,7 +69,7 @@ static int reload_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 	struct recorder *r = ctx;
 	int rc;
 
-	if (id != r->attr_count || attr->process >= r->processes.count)
+	if (id != r->attr_count || attr->process >= r->process_count)
 		return 0;
 	rc = chunk_attrs_vec_push(&r->new_attrs, *attr);
 	r->attr_count += rc == 0;
@@ -80,7 +80,7 @@ static int reload_event(void *ctx, const struct chunk_event *event)
 {
 	struct recorder *r = ctx;
 
-	if (event->pair < r->outcomes.count && event->attr < r->new_attrs.count)
+	if (!r->sums && event->pair < r->pair_count && event->attr < r->new_attrs.count)
 		recorder_count(r, event, &r->new_attrs.data[event->attr]);
 	return 0;
 }
@@ -137,7 +137,7 @@ static size_t first_recent(size_t count)
 /* The last pairs are known, as many as a recorder keeps. */
 static int know_pairs(struct recorder *r)
 {
-	const uint32_t sealed = (uint32_t)(r->outcomes.count - r->new_pairs.count);
+	const uint32_t sealed = r->pair_count - (uint32_t)r->new_pairs.count;
 	int rc = 0;
 
 	for (size_t i = first_recent(r->new_pairs.count); i < r->new_pairs.count && rc == 0; i++)

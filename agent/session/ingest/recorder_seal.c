@@ -134,7 +134,7 @@ static struct buf *add_chunk(struct recorder_group *group, enum store_chunk_kind
 /* How many pairs are in the file or a group. */
 static uint32_t count_sealed(const struct recorder *r)
 {
-	return (uint32_t)(r->outcomes.count - r->new_pairs.count);
+	return r->pair_count - (uint32_t)r->new_pairs.count;
 }
 
 static void encode_samples(struct recorder *r, struct recorder_group *group)
@@ -216,7 +216,7 @@ static bool is_changed(const struct recorder *r)
 {
 	/* The overflow bucket alone is nothing. */
 	return r->pending.count || r->quality_changed || r->process_entry_count ||
-	       (r->outcomes.count > 1 && r->new_pairs.count) ||
+	       (r->pair_count > 1 && r->new_pairs.count) ||
 	       r->new_attrs.count;
 }
 
@@ -266,7 +266,8 @@ struct before {
 static void put_pair(struct recorder *r, uint32_t id, const struct before *from)
 {
 	r->new_pairs.data[id - count_sealed(r)] = from->pair;
-	r->outcomes.data[id] = from->outcome;
+	if (!r->sums)
+		r->outcomes.data[id] = from->outcome;
 	if (from->outcome >= PAIR_WAITS)
 		r->waiting.data[from->outcome - PAIR_WAITS].pair = id;
 	recent_map_change(&r->pair_ids, recorder_pair_hash(&from->pair), id);
@@ -276,7 +277,7 @@ int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_
 			 uint32_t **ret_moved)
 {
 	uint32_t sealed = count_sealed(r), first = sealed ? sealed : CHUNK_PAIR_OVERFLOW + 1;
-	size_t news = r->outcomes.count > first ? r->outcomes.count - first : 0;
+	size_t news = r->pair_count > first ? r->pair_count - first : 0;
 	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
 	cleanup_free struct ordered *order = calloc(count + 1, sizeof(*order));
 	cleanup_free struct before *before = calloc(count + 1, sizeof(*before));
@@ -286,7 +287,7 @@ int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++) {
 		before[i].pair = r->new_pairs.data[first - sealed + i];
-		before[i].outcome = r->outcomes.data[first + i];
+		before[i].outcome = r->sums ? 0 : r->outcomes.data[first + i];
 		order[i].pair = (uint32_t)i;
 		look_up(tables, &before[i].pair, &order[i]);
 	}
