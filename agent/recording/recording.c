@@ -159,16 +159,27 @@ static int need_stacks(struct recording *recording, const struct chunk_pair *pai
 	return rc == 0 && pair->kernel ? u64map_put(&recording->needed, pair->kernel, 1) : rc;
 }
 
+/* Where the pair or attr @id of the chunks is kept; false: it does not occur in the windows. */
+static bool find_index(const struct recording *recording, const struct u64map *at, uint32_t id,
+		       uint32_t *ret)
+{
+	uint64_t index = id;
+
+	if (recording->windowed && !u64map_get(at, id, &index))
+		return false;
+	*ret = (uint32_t)index;
+	return true;
+}
+
 static int on_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 {
 	struct recording *recording = ctx;
-	uint64_t at = id;
-	int rc = 0;
+	uint32_t at;
+	int rc;
 
-	if (!recording->windowed)
-		rc = GROW_TO(&recording->pairs, id, PAIRS_MAX);
-	else if (!u64map_get(&recording->pair_at, id, &at))
+	if (!find_index(recording, &recording->pair_at, id, &at))
 		return 0;
+	rc = GROW_TO(&recording->pairs, at, PAIRS_MAX);
 	if (rc < 0)
 		return rc;
 	recording->pairs.data[at] = *pair;
@@ -187,13 +198,12 @@ static int on_tree(void *ctx, const struct chunk_tree *tree)
 static int on_attr(void *ctx, uint32_t id, const struct chunk_attr *attr)
 {
 	struct recording *recording = ctx;
-	uint64_t at = id;
-	int rc = 0;
+	uint32_t at;
+	int rc;
 
-	if (!recording->windowed)
-		rc = GROW_TO(&recording->attrs, id, ATTRS_MAX);
-	else if (!u64map_get(&recording->attr_at, id, &at))
+	if (!find_index(recording, &recording->attr_at, id, &at))
 		return 0;
+	rc = GROW_TO(&recording->attrs, at, ATTRS_MAX);
 	if (rc == 0)
 		recording->attrs.data[at] = *attr;
 	return rc;
@@ -475,7 +485,7 @@ static int on_used_pair(void *ctx, uint32_t id, const struct chunk_pair *pair)
 	return need_stacks(recording, pair);
 }
 
-/* Its index; a new one if it did not occur yet. */
+/* The index of pair @number of the day; a new one if it did not occur yet. */
 static int index_pair(struct recording *recording, uint32_t number, uint32_t *ret)
 {
 	/* Until its chunk comes; if that is damaged, its stack is lost. */
@@ -497,12 +507,12 @@ static int index_pair(struct recording *recording, uint32_t number, uint32_t *re
 
 static int index_attr(struct recording *recording, uint32_t number, uint32_t *ret)
 {
-	static const struct chunk_attr none;
+	static const struct chunk_attr unknown = { .process = UINT32_MAX };
 	uint64_t at = recording->attrs.count;
 	int rc = 0;
 
 	if (!u64map_get(&recording->attr_at, number, &at)) {
-		rc = attrs_vec_push(&recording->attrs, none);
+		rc = attrs_vec_push(&recording->attrs, unknown);
 		if (rc == 0)
 			rc = u64map_put(&recording->attr_at, number, at);
 	}
@@ -514,11 +524,11 @@ static int index_attr(struct recording *recording, uint32_t number, uint32_t *re
 int recording_add_pairs(struct recording *recording, int kind, const void *data, size_t len)
 {
 	const struct chunk_sink sink = { .ctx = recording, .pair = on_used_pair };
-	uint32_t first;
 	int rc = 0;
 
+	/* The overflow bucket keeps its number, which says what it is. */
 	if (!recording->numbers.count)
-		rc = index_pair(recording, CHUNK_PAIR_OVERFLOW, &first);
+		rc = index_pair(recording, CHUNK_PAIR_OVERFLOW, &(uint32_t){ 0 });
 	for (; rc == 0 && recording->numbered < recording->events.count; recording->numbered++) {
 		struct chunk_event *event = &recording->events.data[recording->numbered];
 

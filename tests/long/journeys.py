@@ -213,13 +213,14 @@ def go(_folder):
     return [build_go_source("shop", GO)]
 
 
-# name: how it is started, rounds of a price, the planted function, its file, the planted wait
+# name: how it is started, rounds of a price, the planted function, its file, the planted wait, seconds until the compilers of its
+# runtime have done most of their work, pools of threads of its own that wait without work
 SERVICES = {
-    "flask": (flask, 30000, "price", "shop.py", "ask_stock"),
-    "django": (django, 30000, "price", "shop.py", "ask_stock"),
-    "express": (express, 1000000, "price", "shop.js", "askStock"),
-    "jetty": (jetty, 1000000, "Shop.price", "Shop.java", "Shop.askStock"),
-    "go": (go, 1000000, "main.price", "main.go", "main.askStock"),
+    "flask": (flask, 30000, "price", "shop.py", "ask_stock", 2, 0),
+    "django": (django, 30000, "price", "shop.py", "ask_stock", 2, 0),
+    "express": (express, 1000000, "price", "shop.js", "askStock", 2, 0),
+    "jetty": (jetty, 1000000, "Shop.price", "Shop.java", "Shop.askStock", 12, 3),
+    "go": (go, 1000000, "main.price", "main.go", "main.askStock", 2, 0),
 }
 
 
@@ -251,7 +252,7 @@ class Host(User):
 
     def __init__(self, name, folder):
         super().__init__("shop-" + name, folder)
-        start, self.rounds, self.price, self.file, self.wait = SERVICES[name]
+        start, self.rounds, self.price, self.file, self.wait, self.warm_s, self.idle_pools = SERVICES[name]
         self.tax = self.price.replace("price", "tax")
         self.command = start(folder)
 
@@ -264,7 +265,7 @@ class Host(User):
         with started([*self.command, str(port)], port, env=env), \
                 load("wrk", "-t", "1", "-c", "4", "-d", "36000", f"http://127.0.0.1:{port}/"):
             wait_until(self.is_listed, 60, "the service in the list")
-            time.sleep(12 if self.name == "shop-jetty" else 2)  # the compilers of the runtimes have done most of their work
+            time.sleep(self.warm_s)
             yield
 
 
@@ -313,8 +314,7 @@ def waits_named(h):
         return
     result = h.profile("offcpu")
     names = [f["funcName"] for f in result["ownFunctions"] if f["wait"] != "runqueue"]
-    idle = 3 if h.name == "shop-jetty" else 0  # its pools of threads that have nothing to do
-    check(h.wait in names[:3 + idle], f"offcpu: {names} instead of {h.wait}")
+    check(h.wait in names[:3 + h.idle_pools], f"offcpu: {names} instead of {h.wait}")
     table = h.profctl("get", result["id"])
     says("profctl get", table, h.wait)
     answer = h.daemon.get(f"{FAMILY_A}/{result['id']}").json()

@@ -693,73 +693,6 @@ static void test_stacks_outlive_their_hour(void **state)
 	recorder_destroy(r.recorder);
 }
 
-/* ---- a recorder of a day with many stacks ------------------------------------------------------
- */
-
-static uint32_t pair_of(const struct recording_day *r, uint64_t user, uint64_t kernel)
-{
-	const struct feed_sample sample = { .user_stack = user, .kernel_stack = kernel, .tid = 1 };
-	uint32_t pair, attr;
-
-	assert_int_equal(recorder_intern(r->recorder, &sample, r->process, &pair, &attr), 0);
-	return pair;
-}
-
-/* New entries go to the file, and from there into the recorder of the next server. */
-static void seal_into(struct recording_day *r, struct recorder *next)
-{
-	struct recorder_group *group;
-
-	assert_int_equal(recorder_seal(r->recorder, &r->tables, 1, false, NULL), 0);
-	assert_int_equal(recorder_missing(r->recorder), 0);
-	while ((group = recorder_groups(r->recorder))) {
-		for (unsigned i = 0; i < group->chunk_count; i++) {
-			const struct store_chunk chunk = { group->kinds[i], group->data[i].data,
-							   group->data[i].len };
-
-			assert_int_equal(recorder_reload_chunk(next, &chunk), 0);
-		}
-		recorder_stored(r->recorder, group);
-	}
-}
-
-/* A pair that is seen again and again keeps its number. One that was not seen for the time of
- * 100,000 others gets a new one: the memory of a recorder does not grow with the day. */
-static void test_pairs_seen_long_ago_are_stored_again(void **state)
-{
-	enum { STACK_COUNT = 400, EACH = 50 };
-	struct recording_day r = { .f = *state, .recorder = recorder_create_for_sums(1000000) };
-	cleanup(recorder) struct recorder *next = recorder_create_for_sums(1000000);
-	static const char comm[16] = "worker";
-	uint32_t often, once, last = 0;
-
-	assert_true(r.recorder && next);
-	live_tables_init(&r.tables, NULL, 0);
-	assert_int_equal(live_tables_add_nameless(&r.tables, 1, comm, &r.process), 0);
-	for (uint64_t i = 1; i <= STACK_COUNT; i++)
-		know_stack(&r, i, i);
-	often = pair_of(&r, 1, 0);
-	once = pair_of(&r, 2, 0);
-	for (uint64_t user = 1; user <= STACK_COUNT; user++) {
-		for (uint64_t kernel = 1; kernel <= STACK_COUNT; kernel++)
-			last = pair_of(&r, user, kernel);
-		assert_int_equal(pair_of(&r, 1, 0), often);
-		if (user % EACH == 0)
-			seal_into(&r, next);
-	}
-	assert_int_equal(last, STACK_COUNT * STACK_COUNT + once);
-	assert_int_equal(pair_of(&r, STACK_COUNT, STACK_COUNT), last);
-	assert_int_equal(pair_of(&r, 2, 0), last + 1);
-	/* The next server knows those of the end, and goes on with the numbers. */
-	assert_int_equal(recorder_reload_done(next), 0);
-	recorder_destroy(r.recorder);
-	r.recorder = next;
-	assert_int_equal(pair_of(&r, STACK_COUNT, STACK_COUNT), last);
-	assert_int_equal(pair_of(&r, 2, 0), last + 1);
-	r.recorder = NULL;
-	live_tables_deinit(&r.tables);
-}
-
 #define test(name)                                                                                 \
 	cmocka_unit_test_setup_teardown(name, store_fixture_setup, store_fixture_teardown)
 
@@ -771,7 +704,6 @@ int main(void)
 		test(test_part_of_an_hour),
 		test(test_rolling_up_saves_room),
 		test(test_stacks_outlive_their_hour),
-		test(test_pairs_seen_long_ago_are_stored_again),
 		test(test_an_hour_as_bytes),
 		test(test_places_of_pairs),
 	};

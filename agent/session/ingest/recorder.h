@@ -46,8 +46,9 @@ struct recorder_wants {
 
 /* @pairs_max: pairs of stacks that are stored; more go to the overflow bucket. A recorder forgets
  * pairs, stacks and attributes that were not seen for the time of some 30,000 others: when they
- * come again they are stored again, with other ids. So its memory does not grow with its length,
- * but for 4 bytes a pair and 50 bytes a process, where events are counted. */
+ * come again they are stored again, with other ids. So its memory grows with its length by what
+ * identifies processes and, where events are counted, 4 bytes a pair and 50 bytes a process. NULL:
+ * no memory. */
 struct recorder *recorder_create(uint32_t pairs_max);
 /* One for sums: recorder_intern() and the dictionary alone, without events, totals and outcomes. */
 struct recorder *recorder_create_for_sums(uint32_t pairs_max);
@@ -85,7 +86,7 @@ const struct chunk_quality *recorder_counters(const struct recorder *r);
 struct chunk_quality *recorder_quality(struct recorder *r);
 
 /* Numbers the pairs that are new since the last seal once more, in the order of their stacks from
- * the root: so stored, neighbours in the tree have near numbers. For recorders without events.
+ * the root: so stored, neighbours in the tree have near numbers. For recorders for sums.
  * *ret_moved (the caller frees): the new number of pair *ret_first + i; NULL when none has moved.
  * -ENOMEM: all are as they were. */
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,

@@ -257,20 +257,11 @@ static void look_up(struct live_tables *tables, const struct chunk_pair *pair, s
 		ret->stack = (struct chunk_stack){ .frame_count = live->frame_count, .frames = live->frames };
 }
 
-struct before {
-	struct chunk_pair pair;
-	uint32_t outcome;
-};
-
 /* A pair that is not sealed gets the number @id. */
-static void put_pair(struct recorder *r, uint32_t id, const struct before *from)
+static void put_pair(struct recorder *r, uint32_t id, const struct chunk_pair *pair)
 {
-	r->new_pairs.data[id - count_sealed(r)] = from->pair;
-	if (!r->sums)
-		r->outcomes.data[id] = from->outcome;
-	if (from->outcome >= PAIR_WAITS)
-		r->waiting.data[from->outcome - PAIR_WAITS].pair = id;
-	recent_map_change(&r->pair_ids, recorder_pair_hash(&from->pair), id);
+	r->new_pairs.data[id - count_sealed(r)] = *pair;
+	recent_map_change(&r->pair_ids, recorder_pair_hash(pair), id);
 }
 
 int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_t *ret_first,
@@ -280,16 +271,15 @@ int recorder_order_pairs(struct recorder *r, struct live_tables *tables, uint32_
 	size_t news = r->pair_count > first ? r->pair_count - first : 0;
 	size_t count = news < ORDERED_MAX ? news : ORDERED_MAX;
 	cleanup_free struct ordered *order = calloc(count + 1, sizeof(*order));
-	cleanup_free struct before *before = calloc(count + 1, sizeof(*before));
+	cleanup_free struct chunk_pair *before = calloc(count + 1, sizeof(*before));
 	cleanup_free uint32_t *moved = calloc(news + 1, sizeof(*moved));
 
 	if (!order || !before || !moved)
 		return -ENOMEM;
 	for (size_t i = 0; i < count; i++) {
-		before[i].pair = r->new_pairs.data[first - sealed + i];
-		before[i].outcome = r->sums ? 0 : r->outcomes.data[first + i];
+		before[i] = r->new_pairs.data[first - sealed + i];
 		order[i].pair = (uint32_t)i;
-		look_up(tables, &before[i].pair, &order[i]);
+		look_up(tables, &before[i], &order[i]);
 	}
 	if (count)
 		qsort(order, count, sizeof(*order), chunk_compare_stacks);
