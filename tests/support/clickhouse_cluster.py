@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ClickHouse cluster for the tests: ZooKeeper, Debian's clickhouse-server as two replicas of one shard, and a balancer that
-sends each request to the other replica. All in a temporary folder, on free ports of 127.0.0.1.
+"""A ClickHouse cluster for the tests: ZooKeeper, Debian's clickhouse-server as three replicas of one shard, and a balancer that
+sends each request to the next replica. All in a temporary folder, on free ports of 127.0.0.1.
 
-It prints three ports (first replica, second replica, balancer) and obeys the lines of its input: `kill N` and `start N`. It
+It prints four ports (of the replicas, and of the balancer) and obeys the lines of its input: `kill N` and `start N`. It
 answers each line with `ok`. At the end of its input everything is killed and removed.
 
 There is no cluster of the current release: chdb-core has tables with replicas, but neither the thread that runs statements
@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from clickhouse import DEBIANS, PASSWORD, ClickHouse  # noqa: E402 (after sys.path)
 from harness import free_port, wait_until  # noqa: E402
 
+REPLICAS = 3
 JARS = [f"/usr/share/java/{name}.jar" for name in (
     "zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "metrics-core", "snappy-java")]
 
@@ -51,7 +52,7 @@ class ZooKeeper:
 
 
 class Replica(ClickHouse):
-    """A ClickHouse of the cluster `main`. INSERTs of the user `quorum` wait for both replicas, those of `default` do not."""
+    """A ClickHouse of the cluster `main`. INSERTs of the user `quorum` wait for two replicas, those of `default` for one."""
 
     def join(self, number, replicas, zookeeper):
         # 18.16 sends DROP PARTITION to the leading replica as `default`.
@@ -75,7 +76,7 @@ class Replica(ClickHouse):
 
 
 class Balancer(http.server.ThreadingHTTPServer):
-    """A connection serves one request, so that each request goes to the next replica, or to the other one if that is dead."""
+    """A connection serves one request, so that each request goes to the next replica, or to a later one if that is dead."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -92,8 +93,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         first = next(self.server.next)
-        for turn in (first, first + 1):
-            replica = self.server.replicas[turn % 2]
+        for turn in range(first, first + REPLICAS):
+            replica = self.server.replicas[turn % REPLICAS]
             connection = http.client.HTTPConnection("127.0.0.1", replica.port)
             try:
                 connection.connect()
@@ -118,13 +119,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = tempfile.mkdtemp(prefix="profd-cluster-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    running = []
+    running, numbers = [], [str(number + 1) for number in range(REPLICAS)]
     try:
-        for name in ("zookeeper", "1", "2"):
+        for name in ("zookeeper", *numbers):
             os.mkdir(f"{folder}/{name}")
         zookeeper = ZooKeeper(f"{folder}/zookeeper")
         running.append(zookeeper)
-        replicas = [Replica(f"{folder}/{number}", DEBIANS) for number in (1, 2)]
+        replicas = [Replica(f"{folder}/{number}", DEBIANS) for number in numbers]
         for number, replica in enumerate(replicas, 1):
             replica.join(number, replicas, zookeeper)
         for replica in replicas:

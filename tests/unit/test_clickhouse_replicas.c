@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The ClickHouse engine on a real cluster of two replicas (tests/support/clickhouse_cluster.py):
+/* The ClickHouse engine on a real cluster of three replicas (tests/support/clickhouse_cluster.py):
  * tables on both, reads behind a balancer, a quorum without a replica, and cleaning. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,16 +20,16 @@
 #include "tests/support/clickhouse.h"
 #include "tests/support/clickhouse_host.h"
 
-#define DATABASES 5 /* one for each call of url_of() with 0 */
+#define DATABASES 6 /* one for each call of url_of() with 0 */
 #define CLUSTER "tests/support/clickhouse_cluster.py"
 #define QUORUM	"quorum@" /* a user whose profile has insert_quorum=2 */
 
-enum { FIRST, SECOND, BALANCER };
+enum { FIRST, SECOND, THIRD, BALANCER, PORTS };
 
 static struct {
 	FILE *to, *from; /* the program that runs the cluster */
 	pid_t pid;
-	unsigned ports[3];
+	unsigned ports[PORTS];
 	unsigned databases;
 } cluster;
 
@@ -64,8 +65,9 @@ static int begin_cluster(void **state)
 	cluster.to = fdopen(pair[0], "w");
 	cluster.from = fdopen(fcntl(pair[0], F_DUPFD_CLOEXEC, 0), "r");
 	assert_true(cluster.to && cluster.from);
-	if (fscanf(cluster.from, "%u %u %u", &cluster.ports[0], &cluster.ports[1], &cluster.ports[2]) != 3)
-		fail_msg("%s did not start", CLUSTER);
+	for (int i = 0; i < PORTS; i++)
+		if (fscanf(cluster.from, "%u", &cluster.ports[i]) != 1)
+			fail_msg("%s did not start", CLUSTER);
 	/* Before a replica is killed: 18.16 may not run statements ON CLUSTER after that. */
 	for (unsigned i = 1; i <= DATABASES; i++)
 		end_host(begin_host("setup", url_of("", FIRST, i)));
@@ -106,10 +108,10 @@ static void check_at(int replica, const char *what, const char *expect)
 		fail_msg("replica %d: %s\n%s\ninstead of\n%s", replica + 1, sql.data, answer.data, expect);
 }
 
-static void check_both(const char *what, const char *expect)
+static void check_all(const char *what, const char *expect)
 {
-	check_at(FIRST, what, expect);
-	check_at(SECOND, what, expect);
+	for (int replica = FIRST; replica <= THIRD; replica++)
+		check_at(replica, what, expect);
 }
 
 /* ---- what a host sees ----------------------------------------------------------------------- */
@@ -176,11 +178,11 @@ static void test_tables(void **state)
 {
 	struct host *h = begin_host("a", url_of(QUORUM, FIRST, 0));
 
-	check_both("SELECT count(), countIf(engine LIKE 'Replicated%%'), countIf(engine = "
+	check_all("SELECT count(), countIf(engine LIKE 'Replicated%%'), countIf(engine = "
 		   "'MaterializedView') FROM system.tables WHERE database = '%s' AND name NOT LIKE '.%%'",
 		   "12\t8\t4");
-	check_both("SELECT groupUniqArray(total_replicas) FROM system.replicas WHERE database = '%s'",
-		   "[2]");
+	check_all("SELECT groupUniqArray(total_replicas) FROM system.replicas WHERE database = '%s'",
+		  "[3]");
 	end_host(h);
 }
 
@@ -204,7 +206,38 @@ static void test_reads_follow_writes(void **state)
 	end_host(b);
 }
 
-/* While a replica is away, what is written waits on the host: most replicas of two are both. */
+static void *fetch_again(void *ctx)
+{
+	cleanup_buf struct buf answer = { 0 };
+
+	clock_sleep_ns(NS_PER_S);
+	clickhouse_query_at(cluster.ports[THIRD], "SYSTEM START REPLICATION QUEUES", &answer);
+	return ctx;
+}
+
+/* A replica that lacks what others have taken is asked again until it has that; it answers nothing
+ * older meanwhile. */
+static void test_replica_that_is_behind(void **state)
+{
+	struct host *a = begin_host("a", url_of(QUORUM, FIRST, 0)),
+		    *b = begin_host("b", url_of(QUORUM, THIRD, cluster.databases));
+	cleanup_buf struct buf answer = { 0 };
+	pthread_t thread;
+
+	write_number(a, 1);
+	check_numbers(a, "a", 1);
+	check_numbers(b, "a", 1);
+	clickhouse_query_at(cluster.ports[THIRD], "SYSTEM STOP REPLICATION QUEUES", &answer);
+	write_number(a, 2);
+	check_numbers(a, "a", 2);
+	assert_int_equal(pthread_create(&thread, NULL, fetch_again, NULL), 0);
+	check_numbers(b, "a", 2);
+	(void)pthread_join(thread, NULL);
+	end_host(a);
+	end_host(b);
+}
+
+/* While most replicas are away, new data waits on the host. */
 static void test_quorum(void **state)
 {
 	struct host *h = begin_host("a", url_of(QUORUM, FIRST, 0));
@@ -215,11 +248,15 @@ static void test_quorum(void **state)
 	write_number(h, 1);
 	check_numbers(h, "a", 1);
 	tell("kill", SECOND);
+	tell("kill", THIRD);
 	write_number(h, 2);
 	assert_int_equal(store_get(h->store, "session", "default", "a-2", &body, &len, &err), -EIO);
 	assert_string_equal(err.word, "StoreUnavailable");
+	if (!strstr(err.text, "start the other replicas"))
+		fail_msg("%s", err.text);
 	assert_true(store_waiting_bytes(h->store) > 0);
 	tell("start", SECOND);
+	tell("start", THIRD);
 	while (store_get(h->store, "session", "default", "a-2", &body, &len, &err) < 0)
 		clock_sleep_ns(100 * NS_PER_MS);
 	check_numbers(h, "a", 2);
@@ -230,7 +267,7 @@ static void test_quorum(void **state)
 
 static void wait_rewritten(void)
 {
-	for (int replica = FIRST; replica <= SECOND; replica++) {
+	for (int replica = FIRST; replica <= THIRD; replica++) {
 		for (;;) {
 			cleanup_buf struct buf answer = { 0 };
 
@@ -243,7 +280,7 @@ static void wait_rewritten(void)
 	}
 }
 
-/* Deleted rows and days that are over leave the disks of both replicas, whichever is asked. */
+/* Deleted rows and days that are over leave the disks of all replicas, whichever is asked. */
 static void test_cleaning(void **state)
 {
 	static const struct store_day over = { .day = 19000, .retention_days = 7 };
@@ -277,9 +314,9 @@ static void test_cleaning(void **state)
 			clickhouse_clean_now(engine);
 			wait_rewritten();
 		}
-		check_both("SELECT groupUniqArray(day) FROM %s.minutes", "[20778]");
-		check_both("SELECT count() FROM %s.hours", "0");
-		check_both("SELECT id, kind = 0, count() FROM %s.chunks GROUP BY id, kind = 0 ORDER BY id",
+		check_all("SELECT groupUniqArray(day) FROM %s.minutes", "[20778]");
+		check_all("SELECT count() FROM %s.hours", "0");
+		check_all("SELECT id, kind = 0, count() FROM %s.chunks GROUP BY id, kind = 0 ORDER BY id",
 			   "one\t1\t1\ntwo\t0\t4");
 		ops->close(engine);
 		end_host(h);
@@ -291,6 +328,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tables),
 		cmocka_unit_test(test_reads_follow_writes),
+		cmocka_unit_test(test_replica_that_is_behind),
 		cmocka_unit_test(test_quorum),
 		cmocka_unit_test(test_cleaning),
 	};

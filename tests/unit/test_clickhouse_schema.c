@@ -12,6 +12,7 @@
 
 #include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/store/clickhouse_http.h"
 #include "agent/store/clickhouse_schema.h"
 #include "tests/support/clickhouse.h"
 #include "tests/support/store_fixture.h"
@@ -333,6 +334,47 @@ static void test_abandoned_days(void **state)
 	store_fixture_close(&f);
 }
 
+/* ---- rows that are sent again ----------------------------------------------------------------- */
+
+static void check_count(const char *database, const char *expect)
+{
+	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
+
+	buf_printf(&sql, "SELECT count() FROM %s.twice", database);
+	clickhouse_query(sql.data, &answer);
+	assert_string_equal(answer.data, expect);
+}
+
+/* A server that remembers blocks may remember one that it has lost: what is sent again is stored
+ * again. The same table takes the same block of another client once. */
+static void test_no_block_is_taken_for_known(void **state)
+{
+	static const uint64_t number = 7;
+	const struct clickhouse_request request = { .sql = "INSERT INTO twice FORMAT RowBinary",
+						    .body = &number,
+						    .body_len = sizeof(number) };
+	cleanup(clickhouse_http) struct clickhouse_http *http = NULL;
+	struct clickhouse_url url;
+	const char *text = clickhouse_fresh_url();
+	atomic_bool stop = false;
+	struct err err = { 0 };
+
+	if (!is_current())
+		return; /* 18.16 remembers blocks of replicas alone */
+	assert_int_equal(clickhouse_url_parse(text, &url, &err), 0);
+	query("CREATE DATABASE %s", url.database, "");
+	query("CREATE TABLE %s.twice (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS "
+	      "non_replicated_deduplication_window = 100",
+	      url.database, "");
+	for (int i = 0; i < 2; i++)
+		query("INSERT INTO %s.twice VALUES (1)", url.database, "");
+	check_count(url.database, "1");
+	assert_int_equal(clickhouse_http_create(&url, &stop, &http, &err), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(clickhouse_http_do(http, &request, NULL, NULL, &err), 0);
+	check_count(url.database, "3");
+}
+
 /* ---- replicas -------------------------------------------------------------------------------- */
 
 static void check_create(const char *name, unsigned version, const char *cluster, const char *part)
@@ -389,6 +431,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_no_right_to_create, plain_profile),
 		cmocka_unit_test(test_older_format),
 		cmocka_unit_test(test_abandoned_days),
+		cmocka_unit_test(test_no_block_is_taken_for_known),
 		cmocka_unit_test(test_statements),
 	};
 
