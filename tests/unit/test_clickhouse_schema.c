@@ -334,7 +334,7 @@ static void test_abandoned_days(void **state)
 	store_fixture_close(&f);
 }
 
-/* ---- rows that are sent again ----------------------------------------------------------------- */
+/* ---- rows that are sent again -------------------------------------------------------------- */
 
 static void check_count(const char *database, const char *expect)
 {
