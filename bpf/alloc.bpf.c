@@ -582,17 +582,23 @@ static __attribute__((noinline)) bool alloc_mapped(struct task_struct *task, uin
 }
 
 /* Is @address where a mapping begins? While other threads change the mappings the kernel does not
- * say. Until it is known which instruction writes headers, what the allocator's file touches then
- * is taken for a block, and its header decides. */
-static __always_inline bool alloc_begins(struct task_struct *task, const struct alloc_owner *owner,
+ * say. Until it is known which instruction writes headers, a touch by the one that was the last to
+ * touch a new mapping is taken for a block then, and its header decides. Others are not: each page
+ * that memset() writes would be one, and use up the stacks that may be walked. */
+static __always_inline bool alloc_begins(struct task_struct *task, struct alloc_owner *owner,
 					 uint64_t address, uint64_t ip)
 {
+	const bool allocator = ip >= owner->code_va && ip < owner->code_end_va;
 	uint64_t begin = 0;
 	long rc = bpf_find_vma(task, address, alloc_vma_found, &begin, 0);
 
 	if (rc == -EBUSY)
-		return !owner->header_ip && ip >= owner->code_va && ip < owner->code_end_va;
-	return rc == 0 && begin == address;
+		return allocator && !owner->header_ip && (!owner->first_ip || ip == owner->first_ip);
+	if (rc || begin != address)
+		return false;
+	if (allocator)
+		owner->first_ip = ip;
+	return true;
 }
 
 /* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch

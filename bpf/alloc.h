@@ -82,6 +82,7 @@ struct alloc_caller {
 struct alloc_owner {
 	uint64_t code_va, code_end_va; /* of the allocator: left out of their stacks */
 	uint64_t header_ip; /* of the instruction that writes headers; 0 = not known yet */
+	uint64_t first_ip;  /* of the allocator's last first touch of a mapping; 0 = none yet */
 	uint32_t slot;
 	uint32_t left; /* stacks that may still be walked; user space fills it up */
 };
@@ -106,7 +107,7 @@ struct alloc_moved {
 _Static_assert(sizeof(struct alloc_slot) == 40, "layout");
 _Static_assert(sizeof(struct alloc_counts) == 80, "layout");
 _Static_assert(sizeof(struct alloc_key) == 16, "layout");
-_Static_assert(sizeof(struct alloc_owner) == 32, "layout");
+_Static_assert(sizeof(struct alloc_owner) == 40, "layout");
 _Static_assert(sizeof(struct alloc_moved) == 40, "layout");
 #endif
 

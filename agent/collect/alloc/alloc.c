@@ -852,6 +852,9 @@ static void step(struct alloc_watch *watch, struct target *target, uint64_t now_
 		else
 			alloc_detach(watch, target);
 		target->fresh = target->state == STATE_CLOSED && target->track && !target->light;
+		/* Probes that stay open are followed by no look of their own. */
+		if (target->state == STATE_OPEN && alloc_blocks_are_unread(target) && !target->look.seen)
+			(void)alloc_look_at(watch, target, false);
 		break;
 	case STATE_CLOSED:
 		end_period(watch, target, now_ns);

@@ -11,6 +11,11 @@ void alloc_blocks_refill(struct alloc_watch *watch, const struct target *target)
 	alloc_probes_refill_large(watch->probes, target->tgid, TOLD_MAX, target->large.header_ip);
 }
 
+bool alloc_blocks_are_unread(const struct target *target)
+{
+	return target->has_large && !target->large.header_ip && target->large.blocks.count;
+}
+
 void alloc_blocks_follow(struct alloc_watch *watch, struct target *target)
 {
 	const struct alloc_place *place = &target->place;

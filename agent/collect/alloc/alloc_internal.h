@@ -95,6 +95,8 @@ void alloc_detach(struct alloc_watch *watch, struct target *target);
 void alloc_blocks_follow(struct alloc_watch *watch, struct target *target);
 /* A period begins: as many stacks may be walked again. */
 void alloc_blocks_refill(struct alloc_watch *watch, const struct target *target);
+/* Blocks have been seen, and no header has told yet which instruction writes headers. */
+bool alloc_blocks_are_unread(const struct target *target);
 /* Follows large blocks to where realloc() has moved them. */
 void alloc_blocks_move(struct alloc_watch *watch, struct target *target);
 /* Takes over a large block whose end will be seen. False: it is none. */
