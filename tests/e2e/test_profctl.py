@@ -192,8 +192,9 @@ def comparing():
 
 
 def gate():
-    """The same program doing a part of its work another way is a regression; itself is none; what is too short is
-    open; a command that fails is not judged."""
+    """A function more, beside work that stays as it was, is a regression; the program itself is none; what is too
+    short is open; a command that fails is not judged."""
+    before, after = ("0", "20"), ("50", "10")  # five rounds of fast_way to one of each other, then as many of slow_way
     def ci(status, *command, seconds=LEAST_S, output=None):
         return profctl(daemon, "ci", "--baseline", "fast", "--service", name, "-d", str(seconds), "-r", "999", "--",
                        *command, status=status, output=output)
@@ -201,22 +202,22 @@ def gate():
     with own_name(compile_workload("two_ways.c", "-O2", "-g")) as program:
         name = os.path.basename(program)
         with Daemon() as daemon:
-            with running(program, "0") as process:
+            with running(program, *before) as process:
                 profctl(daemon, "baseline", "create", take(daemon, process), "--label", "fast")
                 newest = profctl(daemon, "baseline", "create", take(daemon, process, seconds=LEAST_S), "--label", "fast").strip()
-            text = ci(0, program, "0")
+            text = ci(0, program, *before)
             check("gate       passed" in text and "verdict    unchanged" in text, text)
-            answer = ci(1, program, "50", output="json")
+            answer = ci(1, program, *after, output="json")
             check((answer["exitStatus"], answer["outcome"], answer["commandStatus"]) == (1, "regressed", None), answer)
             check(answer["baselineId"] == newest, f"of two with the label, the newer one: {answer['baselineId']}")
             check("slow_way" in [f["funcName"] for f in answer["comparison"]["regressions"]], answer["comparison"])
-            text = ci(3, program, "50", seconds=1)
+            text = ci(3, program, *after, seconds=1)
             check("gate       undecided" in text and "verdict    not enough data" in text, text)
             check("command failed" in ci(4, "sh", "-c", "exit 7"), "a failing command")
             answer = ci(4, "/nonexistent", output="json")
             check(answer["commandStatus"] == 127 and answer["comparison"] is None, answer)
             # The command drives a service that runs already; its own time is not judged.
-            with running(program, "0"):
+            with running(program, *before):
                 answer = ci(0, "sleep", str(LEAST_S), seconds=600, output="json")
                 check(answer["commandStatus"] == 0 and answer["comparison"]["verdict"] == "unchanged", answer)
         check(ci(2, "true") == "", "no daemon")
