@@ -220,8 +220,9 @@ def judge(version, path, daemon_options, rate, ns):
     with Daemon(*daemon_options) as daemon, Counting(path, PROGRAM, THREADS) as program:
         session = daemon.start_profile(program.service, 3600, rate=rate)
         await_work(program.pid, ns)
-        times = program.counters()
+        # It ends when it is asked, and the lines of a frame that was met just before can be read no more.
         result = daemon.stop_profile(session)
+        times = program.counters()
         stacks = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof").body)
         raw = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof&frames=raw").body)
     check_folded(stacks, raw)
