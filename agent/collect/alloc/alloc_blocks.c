@@ -13,7 +13,13 @@ void alloc_blocks_refill(struct alloc_watch *watch, const struct target *target)
 
 bool alloc_blocks_are_unread(const struct target *target)
 {
-	return target->has_large && !target->large.header_ip && target->large.blocks.count;
+	const struct alloc_large *large = &target->large;
+
+	/* Probed and moved blocks have no touch to learn from. */
+	for (size_t i = 0; target->has_large && !large->header_ip && i < large->blocks.count; i++)
+		if (large->blocks.data[i].ip)
+			return true;
+	return false;
 }
 
 void alloc_blocks_follow(struct alloc_watch *watch, struct target *target)
