@@ -134,8 +134,12 @@ static int read_once(struct tasks *t, uint64_t task_va, struct cpython_task *tas
 		rc = read_wait(t, task_va, task, waiter);
 	if (rc == 0)
 		rc = read_name(t, task_va, task->name);
-	if (rc == 0 && t->chain.running_frame)
+	if (rc == 0 && t->chain.running_frame) {
 		rc = add_running(t);
+		/* A thread that is about to run it, or just ran it, has its frames in no chain. */
+		task->is_moving = rc < 0 && !is_final(rc);
+		rc = task->is_moving ? 0 : rc;
+	}
 	return rc < 0 ? rc : 1;
 }
 
@@ -183,7 +187,7 @@ static int take_task(struct tasks *t, uint64_t task_va)
 		t->list.unreadable++;
 		return 0;
 	}
-	task.is_moving = !same;
+	task.is_moving |= !same;
 	/* A task that changes all the time is run by its loop all the time. */
 	if (task.is_moving)
 		waiter = 0;

@@ -40,7 +40,7 @@ struct cpython_task {
 	char name[CPYTHON_TASK_NAME_MAX + 1]; /* UTF-8, "" = it cannot be read */
 	enum cpython_task_state state;
 	enum cpython_task_wait wait;
-	bool is_moving; /* it changed during every attempt: it has no places */
+	bool is_moving; /* it changed during every attempt, or begins or ends to run: it has no places */
 	bool is_cut;	/* its chain is longer than what was read */
 	uint32_t place_first, place_count; /* in places, innermost first */
 };

@@ -5,6 +5,7 @@ coroutines with its lines, the state, and the tasks that await it. Each CPython 
 import gzip
 import os
 import re
+import subprocess
 
 from harness import FAMILY_A, ROOT, Counting, Daemon, Skip, check, main
 from test_python_truth import VERSIONS, WITHOUT_GIL, fields, interpreters, pprof_stacks, three
@@ -14,6 +15,7 @@ ASLEEP = os.path.join(ROOT, "tests/workloads/python/asleep.py")
 LIAR = os.path.join(ROOT, "tests/workloads/python/tasks_lie.py")
 MARKER = "[task]"
 SPINNERS = 300
+STOPS = 12  # by the debugger
 WAITS = {"main": "asyncio gather", "first": "asyncio task", "lock": "asyncio lock", "stream": "asyncio stream",
          "worker 0": "asyncio queue", "leaf": "asyncio sleep", "by generator": "asyncio future", "deep": "asyncio sleep"}
 # Each coroutine of the busy program, what it awaits, and what its line says then.
@@ -112,7 +114,7 @@ def tasks_that_run():
         with Daemon() as daemon, Counting(found[version], PROGRAM, "busy") as program:
             for _ in range(5):
                 result, items = read(daemon, program)
-                names = sorted(labels["task"] for labels, _ in items if labels.get("task", "").startswith("spinner"))
+                names = names_of_spinners(items)
                 check(names == sorted(f"spinner {i}" for i in range(SPINNERS)), f"{version}: {len(names)} {result['quality']}")
                 for labels, frames in items:
                     if labels.get("task") != "brief" and not labels.get("task", "").startswith("spinner"):
@@ -126,6 +128,37 @@ def tasks_that_run():
                     wrong = labels["state"] != "running" and fault(chains(frames)[0], lines)
                     check(not wrong, f"{version}: {labels} {frames}: {wrong}")
         check(whole >= 0.8 * rows, f"{version}: {whole} of {rows} tasks have chains")
+
+
+def names_of_spinners(items):
+    return sorted(labels["task"] for labels, _ in items if labels.get("task", "").startswith("spinner"))
+
+
+def tasks_that_begin_to_run():
+    """A debugger stops the loop's thread whenever it enters the interpreter: also where a task's coroutine says that it runs
+    and has no frame in the thread's chain yet. Each task is listed."""
+    path = interpreters().get("3.11")
+    if not path:
+        raise Skip("CPython 3.11 is not installed")
+    between = 0
+    with Daemon() as daemon, Counting(path, PROGRAM, "busy") as program:
+        with subprocess.Popen(["gdb", "-q", "-nx", "-p", str(program.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True) as gdb:
+            try:
+                gdb.stdin.write("break _PyEval_EvalFrameDefault\n")
+                for stop in range(STOPS):
+                    gdb.stdin.write("continue\n")
+                    gdb.stdin.flush()
+                    stopped = any("Breakpoint 1, " in line for line in iter(gdb.stdout.readline, ""))
+                    check(stopped, f"stop {stop}: gdb has ended")
+                    result, items = read(daemon, program)
+                    names = names_of_spinners(items)
+                    check(names == sorted(f"spinner {i}" for i in range(SPINNERS)), f"{len(names)} {result['quality']}")
+                    between += sum(labels.get("state") == "running" and "task" in labels and frames[-1][0] != MARKER
+                                   for labels, frames in items)
+            finally:
+                gdb.kill()
+    check(between, f"none of {STOPS} stops was between a coroutine's word and its frame")
 
 
 def what_is_left_out_is_said():
@@ -192,4 +225,4 @@ def of(version):
 
 
 if __name__ == "__main__":
-    main(*map(of, VERSIONS), tasks_that_run, what_is_left_out_is_said, tasks_that_lie)
+    main(*map(of, VERSIONS), tasks_that_run, tasks_that_begin_to_run, what_is_left_out_is_said, tasks_that_lie)
