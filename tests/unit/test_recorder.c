@@ -10,7 +10,7 @@
 
 #include "agent/session/ingest/recorder.h"
 #include "agent/store/store.h"
-#include "bpf/profiler.h"
+#include "tests/support/live_stack.h"
 
 #define PAIRS_MAX 1000000u
 
@@ -44,18 +44,6 @@ static int teardown(void **state)
 	live_tables_deinit(&r->tables);
 	free(r);
 	return 0;
-}
-
-static void know_stack(struct recording *r, uint64_t id, uint64_t leaf)
-{
-	const struct {
-		struct feed_stack head;
-		uint64_t frames[2];
-	} record = { { .stack = id, .frame_count = 2 },
-		     { prof_frame_address(PROF_FRAME_ADDRESS, leaf, 0),
-		       prof_frame_address(PROF_FRAME_ADDRESS, 1, 0) } };
-
-	assert_int_equal(live_tables_add_stack(&r->tables, &record, sizeof(record)), 0);
 }
 
 /* The number of the pair; *ret_attr: of the thread. */
@@ -117,7 +105,7 @@ static void test_pairs_seen_long_ago_are_stored_again(void **state)
 	uint32_t often, once, last = 0;
 
 	for (uint64_t i = 1; i <= RARE; i++)
-		know_stack(r, i, i);
+		live_stack_add(&r->tables, i, i);
 	often = pair_of(r, 1, 0);
 	once = pair_of(r, RARE, 0);
 	for (uint64_t user = 1; user <= STACKS; user++) {
@@ -144,7 +132,7 @@ static void test_threads_seen_long_ago_are_stored_again(void **state)
 	struct recording *r = *state;
 	uint32_t often, once, last = 0;
 
-	know_stack(r, 1, 1);
+	live_stack_add(&r->tables, 1, 1);
 	often = attr_of(r, 1);
 	once = attr_of(r, 2);
 	for (uint32_t tid = 3; tid <= THREADS; tid++) {
@@ -170,7 +158,7 @@ static void test_ordered_pairs_are_known(void **state)
 	uint32_t *moved = NULL, before[COUNT], first;
 
 	for (uint64_t i = 1; i <= COUNT; i++) {
-		know_stack(r, i, 1000 - i);
+		live_stack_add(&r->tables, i, 1000 - i);
 		before[i - 1] = pair_of(r, i, 0);
 	}
 	assert_int_equal(recorder_order_pairs(r->recorder, &r->tables, &first, &moved), 0);

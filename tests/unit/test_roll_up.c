@@ -20,6 +20,7 @@
 #include "agent/session/ingest/recorder.h"
 #include "agent/store/store.h"
 #include "bpf/profiler.h"
+#include "tests/support/live_stack.h"
 #include "tests/support/store_fixture.h"
 
 #define DAY	  20778u
@@ -607,18 +608,6 @@ struct recording_day {
 	struct live_process *process;
 };
 
-static void know_stack(struct recording_day *r, uint64_t id, uint64_t leaf)
-{
-	const struct {
-		struct feed_stack head;
-		uint64_t frames[2];
-	} record = { { .stack = id, .frame_count = 2 },
-		     { prof_frame_address(PROF_FRAME_ADDRESS, leaf, 0),
-		       prof_frame_address(PROF_FRAME_ADDRESS, 1, 0) } };
-
-	assert_int_equal(live_tables_add_stack(&r->tables, &record, sizeof(record)), 0);
-}
-
 /* Does the work of one flush: a sum of one sample of these stacks, and the new entries of the
  * dictionary. Returns the number of the pair of stacks. */
 static uint32_t flush_sample(struct recording_day *r, unsigned minute, uint64_t user,
@@ -672,8 +661,8 @@ static void test_stacks_outlive_their_hour(void **state)
 	assert_non_null(r.recorder);
 	live_tables_init(&r.tables, NULL, 0);
 	assert_int_equal(live_tables_add_nameless(&r.tables, 1, comm, &r.process), 0);
-	know_stack(&r, 77, 7);
-	know_stack(&r, 88, 8);
+	live_stack_add(&r.tables, 77, 7);
+	live_stack_add(&r.tables, 88, 8);
 	pairs[0] = flush_sample(&r, 5, 77, 0);
 	pairs[1] = flush_sample(&r, 6, 88, 0);
 	pairs[2] = flush_sample(&r, 7, 77, 88);
