@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """Each process killed in mid-session, and the whole daemon killed many times under load: what is lost is what
 the store allows (agent/store/README.md), and it is stated."""
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """One ClickHouse for many hosts: two agents under host names of their own, and a server that takes nothing. Whatever one of
 them has, each of them answers, in the same words; what works on it stays with its host; and while ClickHouse is away nothing
 ends and nothing is lost. It has the host to itself: ClickHouse's library of 82 MB would keep the symbolizer of a suite beside

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """The page in Chromium against a running daemon, as a person uses it; and the page's modules under node."""
 
 import json

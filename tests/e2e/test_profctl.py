@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """Every command of profctl against a live daemon: what it prints, its JSON, its exit status; the man page
 and the completions name every command and option of --help."""
 

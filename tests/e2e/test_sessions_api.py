@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """The life of sessions as a client sees it: start, partial results, stop, delete, history, limits, retries,
 tenants, a restart of the daemon, and what comparisons of known programs have to say."""
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools/test: beside others
+# tools/test: takes minutes
 """A shared store that cannot work: the agent listens, says why in one line, records and shows its own host, and moves
 what it recorded to the store when that works."""
 
