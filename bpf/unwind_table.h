@@ -4,15 +4,17 @@
  * own mmap-able BPF array (value size 16 bytes). Addresses are FILE OFFSETS, so BPF needs no
  * segments.
  *
- * Image = array of 16-byte elements:
- *   [0]                   struct unwind_table_head, part 1
- *   [1]                   part 2
- *   [2 ..]                page directory: 2 entries of 8 bytes per element, one per 64 KiB of file
- * offset from first_page on: {first row u32, row count u32} [rules_at ..]         rules: struct
- * unwind_rule, one element each; rule 0 = no information [rows_at ..]          rows: 4 of 4 bytes
- * per element: {offset in page u16, rule u16}, ascending in a page. Each page begins with the row
- * in force at its start (offset 0), so the search never leaves the page. A row is in force until
- * the next one.
+ * The image is an array of elements of 16 bytes, in four parts:
+ *
+ * - the head: struct unwind_table_head, two elements;
+ * - the page directory, from UNWIND_DIR_AT: two pages an element, each {first row u32, row count
+ *   u32}, one per KiB of file offset from first_page on;
+ * - the rules, from rules_at: struct unwind_rule, one an element; rule 0 = no information;
+ * - the rows, from rows_at: four an element, each {offset in page u16, rule u16}, ascending.
+ *
+ * Each page begins with the row in force at its start (offset 0), so the search never leaves the
+ * page. A row is in force until the next one. Pages are small because a search is mostly waiting
+ * for memory: the rows of a KiB of code lie in about four cache lines, those of 64 KiB in 250.
  *
  * The register model is the architecture's DWARF numbering. Only the stack pointer, the frame
  * pointer and the return address are tracked beyond the innermost frame. On x86-64 modules with a
@@ -27,15 +29,15 @@
 #endif
 
 #define UNWIND_TABLE_MAGIC   0x31545750u /* "PWT1" */
-#define UNWIND_TABLE_VERSION 7u /* raise with every change of layout or of what is described */
+#define UNWIND_TABLE_VERSION 8u /* raise with every change of layout or of what is described */
 #define UNWIND_ELEMENT_BYTES 16u
-#define UNWIND_PAGE_SHIFT    16
+#define UNWIND_PAGE_SHIFT    10
 #define UNWIND_PAGE_BYTES    (1u << UNWIND_PAGE_SHIFT)
 #define UNWIND_DIR_AT	     2u
 #define UNWIND_RULES_MAX     65536u
 #define UNWIND_ROWS_MAX	     (8u << 20) /* rows of one module: 32 MiB */
-#define UNWIND_PAGES_MAX     65536u	/* 4 GiB of file offsets */
-#define UNWIND_SEARCH_STEPS  17u	/* 2^16 rows in a page at most, + 1 */
+#define UNWIND_PAGES_MAX     (4u << 20)	/* 4 GiB of file offsets */
+#define UNWIND_SEARCH_STEPS  11u	/* 2^10 rows in a page at most, + 1 */
 
 struct unwind_table_head {
 	uint32_t magic;

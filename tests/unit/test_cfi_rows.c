@@ -455,19 +455,20 @@ static void test_pages(void **state)
 	struct cfi_table table;
 	size_t cie = cfi_writer_cie(&w, &(struct cfi_writer_cie){ .encoding = 0 });
 
-	/* def_cfa rbp + 16 exactly at a page's start (file offset 0x20000), then three pages long. */
-	cfi_writer_fde(&w, cie, 0, TEXT_EV, 4 * UNWIND_PAGE_BYTES, "04 00 d0 01 00 0c 06 10 86 02");
+	/* def_cfa rbp + 16 exactly at a page's start, TEXT_FO + two pages. */
+	cfi_writer_fde(&w, cie, 0, TEXT_EV + 0x100, 4 * UNWIND_PAGE_BYTES, "03 00 07 0c 06 10 86 02");
 	assert_int_equal(build(&w, text_bytes, NULL, &table), 0);
-	assert_int_equal(at(&table, TEXT_EV + 0x1cfff)->cfa, UNWIND_CFA_SP);
-	assert_int_equal(at(&table, TEXT_EV + 0x1d000)->cfa, UNWIND_CFA_FP);
-	assert_int_equal(at(&table, TEXT_EV + 0x3ffff)->cfa, UNWIND_CFA_FP);
-	assert_null(at(&table, TEXT_EV + 0x40000));
+	assert_null(at(&table, TEXT_EV + 0xff));
+	assert_int_equal(at(&table, TEXT_EV + 0x7ff)->cfa, UNWIND_CFA_SP);
+	assert_int_equal(at(&table, TEXT_EV + 0x800)->cfa, UNWIND_CFA_FP);
+	assert_int_equal(at(&table, TEXT_EV + 0x10ff)->cfa, UNWIND_CFA_FP);
+	assert_null(at(&table, TEXT_EV + 0x1100));
 	assert_int_equal(table.text_bytes, 4 * UNWIND_PAGE_BYTES);
-	assert_int_equal(table.fp_text_bytes, 4 * UNWIND_PAGE_BYTES - 0x1d000);
-	assert_int_equal(table.entry_bytes, 0x1d000);
+	assert_int_equal(table.fp_text_bytes, 4 * UNWIND_PAGE_BYTES - 0x700);
+	assert_int_equal(table.entry_bytes, 0x700);
 	assert_false(table.breaks_fp);
 	assert_int_equal(table.unsupported_bytes, 0);
-	/* 0x3000..0x43000: pages 0 to 4; rows: gap, start, 0x10000, 0x20000, 0x30000, 0x40000, end. */
+	/* Rows: gap and start in the first page, one at each start of the next four, end. */
 	assert_int_equal(table.row_count, 7);
 	cfi_table_deinit(&table);
 	buf_deinit(&w.out);

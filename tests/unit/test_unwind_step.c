@@ -641,6 +641,8 @@ static void test_frame_pointer(void **state)
 
 #define RULES_AT 8u
 #define ROWS_AT	 32u
+#define PAGE(number) ((uint64_t)(number) << UNWIND_PAGE_SHIFT)
+#define LAST	 (UNWIND_PAGE_BYTES - 1)
 
 struct row {
 	uint32_t page, offset, rule;
@@ -681,19 +683,20 @@ static int32_t rule_at(const struct fake_table *table, const struct unwind_table
 static void test_search(void **state)
 {
 	static const struct row rows[] = {
-		{ 5, 0, 1 },   { 5, 0x10, 2 }, { 5, 0x11, 3 },	 { 5, 0xffff, 4 },
-		{ 6, 0, 4 },   { 6, 0x100, 0 }, { 6, 0x200, 5 }, { 8, 0, 6 },
+		{ 5, 0, 1 },	{ 5, 0x10, 2 },	 { 5, 0x11, 3 },  { 5, LAST, 4 },
+		{ 6, 0, 4 },	{ 6, 0x100, 0 }, { 6, 0x200, 5 }, { 8, 0, 6 },
 	};
 	static const struct {
 		uint64_t fo;
 		int32_t rule;
 	} cases[] = {
-		{ 0x50000, 1 },	 { 0x5000f, 1 },  { 0x50010, 2 },      { 0x50011, 3 },
-		{ 0x5fffe, 3 },	 { 0x5ffff, 4 },  { 0x60000, 4 },      { 0x600ff, 4 },
-		{ 0x60100, -1 }, { 0x601ff, -1 }, { 0x60200, 5 },      { 0x6ffff, 5 },
-		{ 0x70000, -1 }, { 0x80000, 6 },  { 0x8ffff, 6 },      { 0x90000, -1 },
-		{ 0x4ffff, -1 }, { 0, -1 },	  { 0xb0000, -1 },     { 0x100050000, -1 },
-		{ ~0ull, -1 },
+		{ PAGE(5), 1 },		{ PAGE(5) + 0xf, 1 },	 { PAGE(5) + 0x10, 2 },
+		{ PAGE(5) + 0x11, 3 },	{ PAGE(6) - 2, 3 },	 { PAGE(6) - 1, 4 },
+		{ PAGE(6), 4 },		{ PAGE(6) + 0xff, 4 },	 { PAGE(6) + 0x100, -1 },
+		{ PAGE(6) + 0x1ff, -1 }, { PAGE(6) + 0x200, 5 }, { PAGE(7) - 1, 5 },
+		{ PAGE(7), -1 },	{ PAGE(8), 6 },		 { PAGE(9) - 1, 6 },
+		{ PAGE(9), -1 },	{ PAGE(5) - 1, -1 },	 { 0, -1 },
+		{ PAGE(11), -1 },	{ PAGE(1ull << 32) + PAGE(5), -1 }, { ~0ull, -1 },
 	};
 	struct unwind_table_head head;
 	struct fake_table table;
@@ -719,7 +722,7 @@ static void test_search_exhaustive(void **state)
 		for (uint32_t offset = 0; offset < 3 * count + 3; offset++) {
 			uint32_t want = offset / 3 < count ? offset / 3 : count - 1;
 
-			assert_int_equal(rule_at(&table, &head, 0x10000 + offset),
+			assert_int_equal(rule_at(&table, &head, PAGE(1) + offset),
 					 1 + want % 15);
 		}
 	}
@@ -734,18 +737,18 @@ static void test_search_hostile(void **state)
 
 	table_make(&table, &head, 5, rows, ARRAY_SIZE(rows));
 	table.words[UNWIND_DIR_AT][1] = UINT32_MAX; /* rows beyond the end */
-	assert_int_equal(rule_at(&table, &head, 0x50000), -1);
+	assert_int_equal(rule_at(&table, &head, PAGE(5)), -1);
 	table_make(&table, &head, 5, rows, ARRAY_SIZE(rows));
 	table.words[UNWIND_DIR_AT][0] = UINT32_MAX - 1;
-	assert_int_equal(rule_at(&table, &head, 0x50000), -1);
+	assert_int_equal(rule_at(&table, &head, PAGE(5)), -1);
 	table_make(&table, &head, 5, rows, ARRAY_SIZE(rows));
 	head.rule_count = 15; /* row 2 names a rule outside */
-	assert_int_equal(rule_at(&table, &head, 0x50010), 2);
-	assert_int_equal(rule_at(&table, &head, 0x50020), -1);
+	assert_int_equal(rule_at(&table, &head, PAGE(5) + 0x10), 2);
+	assert_int_equal(rule_at(&table, &head, PAGE(5) + 0x20), -1);
 	head.rules_at = UINT32_MAX;
-	assert_int_equal(rule_at(&table, &head, 0x50010), -1);
+	assert_int_equal(rule_at(&table, &head, PAGE(5) + 0x10), -1);
 	head.rows_at = 0xfffffff0;
-	assert_int_equal(rule_at(&table, &head, 0x50010), -1);
+	assert_int_equal(rule_at(&table, &head, PAGE(5) + 0x10), -1);
 }
 
 int main(void)
