@@ -1,31 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of real programs in one: an asyncio server with its clients, in the main thread, which also works with
-json, re, dataclasses, sorting, decimals, contexts and exceptions; threads that take work from a queue; requests to a Flask
-application and callbacks from numpy where these are installed. Prints "ready FLASK NUMPY" (0 or 1), then runs until it is
-killed. SIGUSR2 makes faulthandler write the stack of the thread that gets it to standard output."""
+json, re, dataclasses, sorting, decimals, contexts and exceptions; threads that take work from a queue; of the packages
+PACKAGES those that are installed: requests to a Flask and a Django application, callbacks from numpy and pandas, models of
+pydantic, runs of pytest. Prints "ready" and the packages' names, then runs until it is killed. SIGUSR2 makes faulthandler write the stack of the thread that gets it to standard output."""
 import asyncio
 import contextlib
 import dataclasses
 import decimal
 import faulthandler
 import functools
+import importlib
+import io
 import itertools
 import json
+import logging
+import os
 import queue
 import re
 import signal
 import string
 import sys
+import tempfile
 import threading
+import types
 
-try:
-    import flask
-except ImportError:
-    flask = None
-try:
-    import numpy
-except ImportError:
-    numpy = None
+PACKAGES = ("django", "flask", "numpy", "pandas", "pydantic", "pytest")
+TESTED = """
+import pytest
+
+@pytest.fixture
+def values():
+    yield [3, 1, 2]
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sorted(values, reverse):
+    assert sorted(values, reverse=reverse)[1] == 2
+
+def test_error(values):
+    with pytest.raises(ZeroDivisionError):
+        sum(value // 0 for value in values)
+"""
 
 
 @dataclasses.dataclass(order=True)
@@ -102,7 +116,7 @@ def failing():
         raise ValueError(name)
 
 
-def application():
+def flask_work(flask):
     app = flask.Flask("real")
 
     @app.before_request
@@ -121,10 +135,73 @@ def application():
     return lambda: (client.get("/orders/7").get_json(), client.get("/nowhere").data)
 
 
-def array_work():
-    values = numpy.arange(12.0).reshape(3, 4)
-    numpy.apply_along_axis(lambda row: sum(row) / len(row), 1, values)
-    return numpy.vectorize(lambda x: x * 2 + 1)(values)
+def django_work(django):
+    from django import conf, http, template, test, urls
+
+    def order(request, number):
+        page = template.Engine.get_default().from_string("{% for line in order.lines %}{{ line.name|upper }}{% endfor %}")
+        return http.HttpResponse(page.render(template.Context({"order": next(supply())})))
+
+    routes = types.ModuleType("routes")
+    routes.urlpatterns = [urls.path("orders/<int:number>", order)]
+    conf.settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=routes, SECRET_KEY="none", LOGGING_CONFIG=None, TEMPLATES=[
+        {"BACKEND": "django.template.backends.django.DjangoTemplates"}], MIDDLEWARE=["django.middleware.common.CommonMiddleware"])
+    django.setup()
+    logging.getLogger("django").addHandler(logging.NullHandler())
+    client = test.Client()
+    # Django refuses some work in a thread with a loop; requests of this client are none of it.
+    return lambda: (client.get("/orders/7").content, client.get("/nowhere").status_code)
+
+
+def numpy_work(numpy):
+    def work():
+        values = numpy.arange(12.0).reshape(3, 4)
+        numpy.apply_along_axis(lambda row: sum(row) / len(row), 1, values)
+        return numpy.vectorize(lambda x: x * 2 + 1)(values)
+    return work
+
+
+def pandas_work(pandas):
+    def work():
+        frame = pandas.DataFrame([{"customer": order.customer, "total": float(order.total)} for order in
+                                  itertools.islice(supply(), 20)])
+        return frame.groupby("customer")["total"].apply(lambda totals: sum(totals) / len(totals)).sort_index().to_dict()
+    return work
+
+
+def pydantic_work(pydantic):
+    class Address(pydantic.BaseModel):
+        street: str
+        number: int
+
+        def __init__(self, **values):
+            super().__init__(**values)
+
+    class Customer(pydantic.BaseModel):
+        name: str
+        addresses: "list[Address]" if sys.version_info >= (3, 9) else list
+
+    def work():
+        address = Address(street="Long Lane", number="7")
+        customer = Customer(name="a", addresses=[address])
+        try:
+            Address(street=None, number="none")
+        except pydantic.ValidationError as error:
+            return customer, str(error)
+    return work
+
+
+def pytest_work(pytest):
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, "test_values.py")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(TESTED)
+
+    def work():
+        # Dumps go to the descriptor.
+        with contextlib.redirect_stdout(io.StringIO()):
+            return pytest.main(["-q", "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", folder, path])
+    return work
 
 
 PARTS = [json_round_trip, texts, sorted_orders, failing]
@@ -152,11 +229,11 @@ def worker(tasks):
         tasks.get()()
 
 
-async def serve(tasks):
+async def serve(tasks, packages):
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     clients = [asyncio.ensure_future(ask(port, first)) for first in range(4)]
-    print(f"ready {int(bool(flask))} {int(bool(numpy))}", flush=True)
+    print("ready", *packages, flush=True)
     while not any(client.done() for client in clients):
         tasks.put(json_round_trip)
         await asyncio.get_running_loop().run_in_executor(None, texts)
@@ -166,14 +243,15 @@ async def serve(tasks):
 
 def main():
     faulthandler.register(signal.SIGUSR2, file=sys.stdout, all_threads=False, chain=False)
-    if flask:
-        PARTS.append(application())
-    if numpy:
-        PARTS.append(array_work)
+    packages = []
+    for name in PACKAGES:
+        with contextlib.suppress(ImportError):
+            PARTS.append(globals()[name + "_work"](importlib.import_module(name)))
+            packages.append(name)
     tasks = queue.Queue()
     for _ in range(2):
         threading.Thread(target=worker, args=(tasks,), daemon=True).start()
-    asyncio.run(serve(tasks))
+    asyncio.run(serve(tasks, packages))
 
 
 main()
