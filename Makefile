@@ -150,7 +150,7 @@ check-asan: ## unit tests under address and undefined behaviour sanitizers
 # Zero may be added to a null pointer (C2y, N3322), which clang takes for a pointer that leaves its object; those that do
 # the address sanitizer sees.
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -gline-tables-only -std=gnu17 -Wno-gnu -fno-sanitize-recover=all
+FUZZ_CC   = clang-14 $(CPPFLAGS) -O1 -gline-tables-only -std=gnu17 -Wno-gnu -Werror -fno-sanitize-recover=all
 FUZZ_SAN  = address,undefined -fno-sanitize=pointer-overflow
 FUZZ_OBJ := $(LIB_SRC:%.c=$(O)/fuzz/%.o)
 

@@ -35,8 +35,10 @@ static int find_name(void *ctx, uint64_t key, uint64_t offset, struct name_frame
 
 	for (i = 0; i < count; i++)
 		ret[i] = (struct name_frame){
-			names[(offset + (unsigned)i) % 5], "", "x.c", 1, 1, (uint8_t)(key % 5),
-			offset & 8 ? "_Z1fv" : NULL
+			.function = names[(offset + (unsigned)i) % 5], .package = "",
+			.file = "x.c", .line = 1, .start_line = 1, .kind = (uint8_t)(key % 5),
+			.tier = (uint8_t)(offset >> 4) % PROFILE_TIERS,
+			.symbol = offset & 8 ? "_Z1fv" : NULL
 		};
 	return count;
 }
