@@ -3,8 +3,7 @@
 # tools/test: takes minutes
 """One ClickHouse for many hosts: two agents under host names of their own, and a server that takes nothing. Whatever one of
 them has, each of them answers, in the same words; what works on it stays with its host; and while ClickHouse is away nothing
-ends and nothing is lost. It has the host to itself: ClickHouse's library of 82 MB would keep the symbolizer of a suite beside
-it from names for long."""
+ends and nothing is lost."""
 
 import contextlib
 import gzip

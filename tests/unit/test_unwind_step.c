@@ -30,7 +30,7 @@ static int read_target(void *dst, size_t bytes, uint64_t address)
 }
 
 struct fake_table {
-	uint32_t words[256][4];
+	uint32_t words[512][4];
 	uint32_t elements;
 };
 
@@ -728,6 +728,20 @@ static void test_search_exhaustive(void **state)
 	}
 }
 
+/* A row for each byte: the longest search there is. */
+static void test_search_full_page(void **state)
+{
+	struct row rows[UNWIND_PAGE_BYTES];
+	struct unwind_table_head head;
+	struct fake_table table;
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(rows); i++)
+		rows[i] = (struct row){ 1, i, 1 + i % 15 };
+	table_make(&table, &head, 1, rows, ARRAY_SIZE(rows));
+	for (uint32_t offset = 0; offset < ARRAY_SIZE(rows); offset++)
+		assert_int_equal(rule_at(&table, &head, PAGE(1) + offset), 1 + offset % 15);
+}
+
 /* A table that lies about itself costs a lookup, nothing more. */
 static void test_search_hostile(void **state)
 {
@@ -768,6 +782,7 @@ int main(void)
 		cmocka_unit_test_setup(test_frame_pointer, setup),
 		cmocka_unit_test(test_search),
 		cmocka_unit_test(test_search_exhaustive),
+		cmocka_unit_test(test_search_full_page),
 		cmocka_unit_test(test_search_hostile),
 	};
 

@@ -20,26 +20,11 @@ import re
 import signal
 import string
 import sys
-import tempfile
 import threading
 import types
 
 PACKAGES = ("django", "flask", "numpy", "pandas", "pydantic", "pytest")
-TESTED = """
-import pytest
-
-@pytest.fixture
-def values():
-    yield [3, 1, 2]
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_sorted(values, reverse):
-    assert sorted(values, reverse=reverse)[1] == 2
-
-def test_error(values):
-    with pytest.raises(ZeroDivisionError):
-        sum(value // 0 for value in values)
-"""
+TESTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tested.py")
 
 
 @dataclasses.dataclass(order=True)
@@ -192,16 +177,14 @@ def pydantic_work(pydantic):
 
 
 def pytest_work(pytest):
-    folder = tempfile.mkdtemp()
-    path = os.path.join(folder, "test_values.py")
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(TESTED)
+    sys.dont_write_bytecode = True
+    options = ["-q", "-c", os.devnull, "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler", TESTED]
 
     def work():
         # Dumps go to the descriptor. Signals at any instruction have made 3.12 lose the errno of a missing file (once in
         # some thousand stops: "[Errno 0]"), which pytest does not take for a missing one.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(OSError):
-            pytest.main(["-q", "--capture=no", "-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", folder, path])
+            return pytest.main(options)
     return work
 
 
