@@ -328,7 +328,7 @@ script_cookie(const uint64_t words[SCRIPT_COOKIE_WORDS], uint32_t count)
 #pragma clang loop unroll(full)
 #endif
 	for (uint32_t i = 0; i < SCRIPT_COOKIE_WORDS; i++) {
-		hash += (i < count ? words[i] : 0) * (factor >> 33 | 1); /* fits an instruction */
+		hash += (i < count ? words[i] : 0) * (factor >> 33 | 1); /* an immediate operand */
 		factor *= 0x9fb21c651e98df25ull;
 	}
 	return (uint32_t)((hash ^ hash >> 32) * 0x6b743f5dull >> 32);
