@@ -130,9 +130,40 @@ static void test_debug_offsets(void **state)
 	assert_int_equal(cpython_layout_of_runtime("xdebugpy", 8, &p), -ENODATA);
 }
 
+/* ---- cookies --------------------------------------------------------------------------------- */
+
+/* Objects that lie elsewhere change a word by a small number, or two by the same: another cookie.
+ * What lies behind the words that count is not read. */
+static void test_cookie(void **state)
+{
+	uint64_t words[SCRIPT_COOKIE_WORDS];
+
+	for (uint64_t i = 0; i < SCRIPT_COOKIE_WORDS; i++)
+		words[i] = 0x7f0012345000 + i * 0x1230;
+	for (uint32_t count = 1; count <= SCRIPT_COOKIE_WORDS; count++) {
+		const uint32_t cookie = script_cookie(words, count);
+
+		for (uint32_t at = 0; at < SCRIPT_COOKIE_WORDS; at++) {
+			for (uint64_t delta = 1; delta <= 1 << 20; delta *= 2) {
+				words[at] += delta;
+				assert_int_equal(script_cookie(words, count) == cookie, at >= count);
+				for (uint32_t other = at + 1; other < count; other++) {
+					words[other] -= delta;
+					assert_int_not_equal(script_cookie(words, count), cookie);
+					words[other] += 2 * delta;
+					assert_int_not_equal(script_cookie(words, count), cookie);
+					words[other] -= delta;
+				}
+				words[at] -= delta;
+			}
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cookie),
 		cmocka_unit_test(test_widths), cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_heads),  cmocka_unit_test(test_table),
 		cmocka_unit_test(test_debug_offsets),
