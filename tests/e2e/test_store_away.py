@@ -7,6 +7,7 @@ what it recorded to the store when that works."""
 import http.client
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -43,8 +44,10 @@ class Place:
 
 
 def reason(place, daemon):
-    """The words of profctl doctor about the store, from /readyz as root reads it."""
-    check(daemon.request("GET", "/readyz").status == 503, "it is ready")
+    """The words of profctl doctor about the store, from /readyz as root reads it. Strangers are not told where it is."""
+    answer = daemon.request("GET", "/readyz")
+    check(answer.status == 503, "it is ready")
+    check(str(place.clickhouse.port).encode() not in answer.body, answer)
     run = subprocess.run([f"{BUILD}/profctl", "--socket", f"{place.folder}/agent.sock", "doctor"], capture_output=True, text=True)
     return " ".join(run.stdout.split())
 
@@ -214,10 +217,40 @@ def refused():
         wait_until(lambda: said(place, "GRANTS"), 60, "the right to be taken")
 
 
+def seconds_of(daemon, number, times):
+    start = time.monotonic()
+    answer = daemon.request("GET", "/api/v1/keys", headers={"Authorization": f"Bearer unknown-{number}"})
+    check(answer.status in (401, 503), answer)
+    times.append(time.monotonic() - start)
+
+
+def hangs():
+    """Strangers with keys that nobody knows do not wait one after another for a store that hangs: it holds at most two of
+    them (one who looks for his key, one who reads the keys again because they are old)."""
+    with Place(DEBIANS) as place:
+        place.clickhouse.start()
+        with place.agent() as daemon:
+            await_store(daemon)
+            subprocess.run([f"{BUILD}/profctl", "--socket", f"{place.folder}/agent.sock", "key", "create", "--name", "a", "--role", "read"],
+                           check=True, stdout=subprocess.DEVNULL)
+            seconds_of(daemon, 0, [])
+            place.clickhouse.process.send_signal(signal.SIGSTOP)
+            time.sleep(1.5)  # after a second an unknown key has the keys read again
+            times = []
+            strangers = [threading.Thread(target=seconds_of, args=(daemon, number, times)) for number in range(1, 7)]
+            for stranger in strangers:
+                stranger.start()
+            for stranger in strangers:
+                stranger.join()
+            place.clickhouse.process.send_signal(signal.SIGCONT)
+            times.sort()
+            check(len(times) == len(strangers) and times[-3] < times[-1] / 2, times)
+
+
 def said(place, word):
     with place.agent() as daemon:
         return daemon.request("GET", "/readyz").status == 503 and word in reason(place, daemon)
 
 
 if __name__ == "__main__":
-    main(away_with_debians, away_with_current, refused)
+    main(away_with_debians, away_with_current, refused, hangs)
