@@ -32,7 +32,8 @@ struct clickhouse_http {
 	CURL *idle[IDLE_MAX];
 	unsigned idle_count;
 	unsigned version; /* 1000 * major + minor; 0 = not asked yet */
-	char pins[PINS_SIZE]; /* settings for that version, as a URL has them */
+	bool tokens;	  /* it remembers blocks by their tokens */
+	char pins[2][PINS_SIZE]; /* settings for that version, as a URL has them: 1 with a token */
 	_Atomic uint64_t broken_until_ns; /* monotonic */
 };
 
@@ -148,12 +149,21 @@ static const struct pin {
 	/* Statements that clean name many hosts. */
 	{ 0, "&max_query_size=16777216" },
 	{ 20001, "&mutations_sync=0" },
-	/* A block that is sent again is inserted again, whatever the server remembers of it: it may
-	 * remember a block that it lost when it was killed, or that did not reach the views. All rows
-	 * have keys of their own. Since 26.2 the first setting alone says nothing. */
-	{ 0, "&insert_deduplicate=0" },
-	{ 26002, "&deduplicate_insert=disable" },
 };
+/* A block that is sent again is inserted again, whatever the server remembers of it: it may
+ * remember a block that it lost when it was killed, or that did not reach the views. All rows have
+ * keys of their own. Since 26.2 the first setting alone says nothing. */
+static const struct pin forgetful_pins[] = {
+	{ 0, "&insert_deduplicate=0" },
+	{ 26002, "&deduplicate_insert=disable&deduplicate_insert_select=disable" },
+};
+/* With a token. Replicas note a block in Keeper in one step with the part that holds it, so none of
+ * them remembers a block that is not there; each view looks for itself whether it has the block. */
+static const struct pin token_pins[] = {
+	{ 0, "&insert_deduplicate=1&deduplicate_blocks_in_dependent_materialized_views=1" },
+	{ 26002, "&deduplicate_insert=enable" },
+};
+#define TOKEN_VERSION 23001 /* from here on an INSERT also waits for most replicas */
 /* With replicas: an acknowledged INSERT is on most of them, and a replica that lacks it does not
  * answer. Servers before 23.1 do not count the replicas: the user's profile may name a quorum. A
  * server gives up its wait for a quorum before this engine gives up its wait for the server. */
@@ -172,13 +182,19 @@ static void add_pins(char text[PINS_SIZE], unsigned version, const struct pin *l
 
 static void set_version(struct clickhouse_http *http, unsigned version)
 {
-	char text[PINS_SIZE] = "";
+	const bool replicas = http->url.cluster[0];
+	char text[2][PINS_SIZE] = { "", "" };
 
-	add_pins(text, version, pins, ARRAY_SIZE(pins));
-	if (http->url.cluster[0])
-		add_pins(text, version, replica_pins, ARRAY_SIZE(replica_pins));
+	for (int token = 0; token < 2; token++) {
+		add_pins(text[token], version, pins, ARRAY_SIZE(pins));
+		if (replicas)
+			add_pins(text[token], version, replica_pins, ARRAY_SIZE(replica_pins));
+	}
+	add_pins(text[0], version, forgetful_pins, ARRAY_SIZE(forgetful_pins));
+	add_pins(text[1], version, token_pins, ARRAY_SIZE(token_pins));
 	(void)pthread_mutex_lock(&http->lock);
 	http->version = version;
+	http->tokens = replicas && version >= TOKEN_VERSION;
 	memcpy(http->pins, text, sizeof(text));
 	(void)pthread_mutex_unlock(&http->lock);
 }
@@ -297,6 +313,7 @@ static int make_url(struct exchange *ex, const struct clickhouse_request *reques
 {
 	const struct clickhouse_url *to = &ex->http->url;
 	char *escaped = request->body ? curl_easy_escape(ex->curl, request->sql, 0) : NULL;
+	const char *token;
 
 	/* The answer is held back until it is known that there is one: an exception is never behind
 	 * rows. */
@@ -304,8 +321,11 @@ static int make_url(struct exchange *ex, const struct clickhouse_request *reques
 	if (!request->outside)
 		buf_printf(url, "&database=%s", to->database);
 	(void)pthread_mutex_lock(&ex->http->lock);
-	buf_add_str(url, ex->http->pins);
+	token = ex->http->tokens && request->token ? request->token : NULL;
+	buf_add_str(url, ex->http->pins[token != NULL]);
 	(void)pthread_mutex_unlock(&ex->http->lock);
+	if (token)
+		buf_printf(url, "&insert_deduplication_token=%s", token);
 	if (escaped)
 		buf_printf(
 			url,

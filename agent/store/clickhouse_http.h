@@ -35,6 +35,8 @@ struct clickhouse_request {
 	const void *body;    /* RowBinary, NULL = none; taken whole or not at all, also where the
 				connection breaks */
 	size_t body_len;     /* at most CLICKHOUSE_BODY_MAX */
+	const char *token;   /* the name of @body, of a-z 0-9 and -: servers with replicas (23.1 and
+				newer) take a body of the same name once. NULL = none */
 	bool outside;	     /* not in the database: it may not be there yet */
 	bool whatever;	     /* also within the second after a connection failed */
 };

@@ -23,6 +23,7 @@
 #define WINDOW_BYTES   (16u << 20)
 #define WINDOW_OPS     1024u
 #define WINDOW_TARGETS 6u /* INSERTs: a reader waits for all of them */
+#define TOKEN_SIZE     48 /* table, operation and hash of its rows, hexadecimal */
 #define REFUSED_TRIES  3u
 #define REFUSED_FILE   "refused"
 #define REFUSED_MAX    (16 << 20) /* bytes kept of what was set aside */
@@ -252,6 +253,7 @@ static int send_batch(struct clickhouse_sender *sender, const struct journal_op 
 {
 	struct clickhouse_request request = { .whatever = true };
 	cleanup_buf struct buf text = { 0 };
+	char token[TOKEN_SIZE];
 
 	if (op->table == 0) {
 		buf_add(&text, op->data, op->len);
@@ -261,6 +263,11 @@ static int send_batch(struct clickhouse_sender *sender, const struct journal_op 
 		request.sql = clickhouse_insert(op->table);
 		request.body = rows->len ? rows->data : op->data;
 		request.body_len = rows->len ? rows->len : op->len;
+		/* The same operations may go in other company when they are sent again. */
+		(void)snprintf(token, sizeof(token), "%x-%llx-%016llx", op->table,
+			       (unsigned long long)op->number,
+			       (unsigned long long)hash_bytes(request.body, request.body_len, 0));
+		request.token = token;
 	}
 	if (text.error || rows->error)
 		return err_set(err, ENOMEM, NULL, NULL, "no memory to send what waits");

@@ -334,45 +334,115 @@ static void test_abandoned_days(void **state)
 	store_fixture_close(&f);
 }
 
-/* ---- rows that are sent again -------------------------------------------------------------- */
+/* ---- blocks that are sent again ------------------------------------------------------------ */
 
 static void check_count(const char *database, const char *expect)
 {
 	cleanup_buf struct buf sql = { 0 }, answer = { 0 };
 
-	buf_printf(&sql, "SELECT count() FROM %s.twice", database);
+	buf_printf(&sql, "SELECT (SELECT count() FROM %s.twice), (SELECT count() FROM %s.seen)",
+		   database, database);
 	clickhouse_query(sql.data, &answer);
 	assert_string_equal(answer.data, expect);
 }
 
-/* A server that remembers blocks may remember one that it has lost: what is sent again is stored
- * again. The same table takes the same block of another client once. */
+static void ask(struct clickhouse_http *http, const struct clickhouse_request *request)
+{
+	struct err err = { 0 };
+
+	if (clickhouse_http_do(http, request, NULL, NULL, &err) < 0)
+		fail_msg("%s: %s", request->sql, err.text);
+}
+
+static void send(struct clickhouse_http *http, const char *token, uint64_t number)
+{
+	ask(http, &(struct clickhouse_request){ .sql = "INSERT INTO twice FORMAT RowBinary",
+						.body = &number,
+						.body_len = sizeof(number),
+						.token = token });
+}
+
+/* @database with a table and what a view is to fill; both remember blocks as replicas do. */
+static void make_twice(const char *database)
+{
+	query("CREATE DATABASE %s", database, "");
+	for (int view = 0; view < 2; view++)
+		query("CREATE TABLE %s.%s (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS "
+		      "non_replicated_deduplication_window = 100",
+		      database, view ? "seen" : "twice");
+}
+
+static void make_view(struct clickhouse_http *http)
+{
+	static const struct clickhouse_request request = {
+		.sql = "CREATE MATERIALIZED VIEW view TO seen AS SELECT n FROM twice"
+	};
+
+	ask(http, &request);
+}
+
+/* @options: of the URL. */
+static struct clickhouse_http *open_twice(const char *options, struct clickhouse_url *url)
+{
+	static atomic_bool stop;
+	struct clickhouse_http *http = NULL;
+	struct err err = { 0 };
+	char text[128];
+
+	(void)snprintf(text, sizeof(text), "%s%s", clickhouse_fresh_url(), options);
+	assert_int_equal(clickhouse_url_parse(text, url, &err), 0);
+	make_twice(url->database);
+	assert_int_equal(clickhouse_http_create(url, &stop, &http, &err), 0);
+	return http;
+}
+
+/* A server without replicas that remembers blocks may remember one that it has lost: what is sent
+ * again is stored again. The same tables take the same block of another client once. */
 static void test_no_block_is_taken_for_known(void **state)
 {
-	static const uint64_t number = 7;
-	const struct clickhouse_request request = { .sql = "INSERT INTO twice FORMAT RowBinary",
-						    .body = &number,
-						    .body_len = sizeof(number) };
+	static const struct clickhouse_request copy = {
+		.sql = "INSERT INTO twice SELECT n FROM twice WHERE n = 1 ORDER BY ALL LIMIT 1"
+	};
 	cleanup(clickhouse_http) struct clickhouse_http *http = NULL;
 	struct clickhouse_url url;
-	const char *text = clickhouse_fresh_url();
-	atomic_bool stop = false;
-	struct err err = { 0 };
 
 	if (!is_current())
 		return; /* 18.16 remembers blocks of replicas alone */
-	assert_int_equal(clickhouse_url_parse(text, &url, &err), 0);
-	query("CREATE DATABASE %s", url.database, "");
-	query("CREATE TABLE %s.twice (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS "
-	      "non_replicated_deduplication_window = 100",
-	      url.database, "");
+	clickhouse_set_profile("<deduplicate_insert_select>force_enable</deduplicate_insert_select>");
+	clickhouse_start();
+	http = open_twice("", &url);
+	make_view(http);
 	for (int i = 0; i < 2; i++)
 		query("INSERT INTO %s.twice VALUES (1)", url.database, "");
-	check_count(url.database, "1");
-	assert_int_equal(clickhouse_http_create(&url, &stop, &http, &err), 0);
+	check_count(url.database, "1\t1");
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(clickhouse_http_do(http, &request, NULL, NULL, &err), 0);
-	check_count(url.database, "3");
+		send(http, "name", 7);
+	check_count(url.database, "3\t3");
+	for (int i = 0; i < 2; i++)
+		ask(http, &copy);
+	check_count(url.database, "5\t5");
+}
+
+/* Replicas take a block of the same name once, whatever it holds, and so does each of their views,
+ * also where the view was missed the first time. */
+static void test_tokens(void **state)
+{
+	cleanup(clickhouse_http) struct clickhouse_http *http = NULL;
+	struct clickhouse_url url;
+
+	if (!is_current())
+		return; /* before 23.1 blocks have no names */
+	http = open_twice("?cluster=main", &url);
+	for (int i = 0; i < 2; i++)
+		send(http, "one", 1);
+	check_count(url.database, "1\t0");
+	make_view(http);
+	for (int i = 0; i < 2; i++)
+		send(http, "one", 1);
+	check_count(url.database, "1\t1");
+	send(http, "two", 1);
+	send(http, NULL, 1);
+	check_count(url.database, "3\t3");
 }
 
 /* ---- replicas -------------------------------------------------------------------------------- */
@@ -431,7 +501,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_no_right_to_create, plain_profile),
 		cmocka_unit_test(test_older_format),
 		cmocka_unit_test(test_abandoned_days),
-		cmocka_unit_test(test_no_block_is_taken_for_known),
+		cmocka_unit_test_teardown(test_no_block_is_taken_for_known, plain_profile),
+		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_statements),
 	};
 

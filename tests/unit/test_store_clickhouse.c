@@ -615,6 +615,64 @@ static void test_sent_twice(void **state)
 	end_host(h);
 }
 
+static void query_about(const char *format, const char *database, const char *table,
+			struct buf *ret)
+{
+	cleanup_buf struct buf sql = { 0 };
+
+	ret->len = 0;
+	buf_printf(&sql, format, database, table);
+	clickhouse_query(sql.data, ret);
+}
+
+/* Replicas know a block that they have by its token. One server stands for them, whose tables
+ * remember blocks. */
+static void test_sent_twice_to_replicas(void **state)
+{
+	static const char *const tables[] = { "records", "chunks", "minutes", "hours",
+					      "record_sizes", "chunk_sizes", "days" };
+	struct host *h = begin_host("a", clickhouse_fresh_url());
+	cleanup_buf struct buf answer = { 0 }, first = { 0 };
+	char command[192], database[16];
+
+	(void)snprintf(database, sizeof(database), "%s", strrchr(h->url, '/') + 1);
+	check_list(h, false, "", 0);
+	clickhouse_query("SELECT version()", &answer);
+	if (atoi(answer.data) < 23) {
+		end_host(h);
+		return; /* blocks have no tokens */
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		query_about("ALTER TABLE %s.%s MODIFY SETTING non_replicated_deduplication_window = 9", database,
+			    tables[i], &answer);
+	clickhouse_kill();
+	close_host(h);
+	strcat(h->url, "?cluster=main");
+	open_host(h);
+	for (unsigned i = 0; i < 3; i++) {
+		put(h, i == 1 ? "s1" : "s2", "web", i, "x");
+		append(h, "sess-1", "one", i);
+		record(h, "web", i, "a");
+	}
+	close_host(h);
+	(void)snprintf(command, sizeof(command), "cp -r %s/clickhouse %s/copy", h->dir, h->dir);
+	assert_int_equal(system(command), 0);
+	clickhouse_start();
+	query_about("SYSTEM STOP MERGES", "", "", &answer);
+	for (unsigned i = 0; i < 3; i++) {
+		open_host(h);
+		check_session(h, "sess-1", "one one one ");
+		query_about("SELECT sum(total_rows) FROM system.tables WHERE database = '%s'", database, "",
+			    i ? &answer : &first);
+		if (i)
+			assert_string_equal(answer.data, first.data);
+		close_host(h);
+		(void)snprintf(command, sizeof(command), "cp %s/copy/*.journal %s/clickhouse/", h->dir, h->dir);
+		assert_int_equal(system(command), 0);
+	}
+	end_host(h);
+}
+
 /* An operation that the server will never accept does not hold up the others. */
 static void test_refused_operation(void **state)
 {
@@ -819,6 +877,7 @@ int main(void)
 		cmocka_unit_test(test_server_killed_under_load),
 		cmocka_unit_test(test_server_hangs),
 		cmocka_unit_test(test_sent_twice),
+		cmocka_unit_test(test_sent_twice_to_replicas),
 		cmocka_unit_test(test_refused_operation),
 		cmocka_unit_test(test_hostile_answers),
 		cmocka_unit_test(test_spans_of_others),
