@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thousand hosts in one current ClickHouse: 24 hours of one host are written as an agent writes them (series.c) and copied
 to the others by the server. Then a viewer asks for the whole fleet, and one more agent works beside. Its statements pass a
-relay, which notes what each costs the server."""
+relay, which notes what each costs the server. The 24 hours and the viewer end in the last minute of an hour (faketime): the
+minutes of that hour are not rolled up yet, which is the most that a viewer ever reads."""
 
 import contextlib
 import datetime
@@ -76,9 +77,15 @@ class RelayHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
 
-def fill(clickhouse, folder, hosts):
-    subprocess.run([os.path.join(BUILD, "tools/bench/series"), f"{folder}/first", str(SERVICES), clickhouse.url, "host-0"],
-                   check=True)
+def clock_of(seconds):
+    """For a command that begins at that time."""
+    begin = datetime.datetime.fromtimestamp(seconds).strftime("@%Y-%m-%d %H:%M:%S")
+    return ["faketime", "--exclude-monotonic", "-f", begin]
+
+
+def fill(clickhouse, folder, hosts, now):
+    subprocess.run([*clock_of(now), os.path.join(BUILD, "tools/bench/series"), f"{folder}/first", str(SERVICES), clickhouse.url,
+                    "host-0"], check=True)
     for table in TABLES:
         for first in range(1, hosts, COPIES):
             count = min(COPIES, hosts - first)
@@ -113,9 +120,8 @@ def list_of_spans(daemon, begin, end):
     return float("inf")
 
 
-def views(daemon):
+def views(daemon, end):
     """{what: median ms}"""
-    end = int(time.time()) // 60 * 60
     begin_ms, end_ms, found = (end - 86400) * 1000, end * 1000, {}
     series = {1: CPU, 2: "{}", 3: begin_ms, 4: end_ms, 5: "service_name", 6: 900.0}
     for name, call, request in (
@@ -155,12 +161,15 @@ def run(absolute, hosts=HOSTS, seconds=600):
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         clickhouse.start()
         stack.callback(clickhouse.kill)
-        fill(clickhouse, folder, hosts)
+        end = int(time.time()) // 3600 * 3600 - 60
+        fill(clickhouse, folder, hosts, end + 10)
         for table, (rows, parts, size) in sorted(stored(clickhouse).items()):
             print(f"# {table}: {rows} rows, {parts} parts, {size / 1e6:.0f} MB", flush=True)
-        with Daemon("--no-collect", "--socket", f"{folder}/viewer.sock", data_dir=f"{folder}/viewer",
-                    env={"PROFD_STORE_URL": clickhouse.url}) as daemon:
-            for name, median in views(daemon).items():
+        viewer = Daemon("--no-collect", "--socket", f"{folder}/viewer.sock", data_dir=f"{folder}/viewer",
+                        env={"PROFD_STORE_URL": clickhouse.url})
+        viewer.prefix = clock_of(end + 10)
+        with viewer as daemon:
+            for name, median in views(daemon, end).items():
                 print(f"# {name}: {median:.0f} ms", flush=True)
                 absolute(f"fleet of {hosts} hosts, 24 h: {name}, median ms", median, 2000, f"{SERVICES} services each")
         for what, rate in (("idle agent", 0), ("agent that profiles its host at 19 Hz", 19)):
