@@ -7,7 +7,7 @@ build_packages="gcc make clang-14 bpftool pkg-config libc6-dev libbpf-dev libelf
 	libiberty-dev python3-yaml"
 
 test_packages="libcmocka-dev g++ binutils python3 python3-jsonschema python3-venv nodejs npm curl openssl procps iproute2 util-linux linux-perf libc6-dbg mold
-	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server ruby php8.2-cli php8.2-fpm nginx-light clickhouse-server libzookeeper-java prometheus-alertmanager podman runc wrk stress-ng valgrind faketime
+	llvm-14 libclang-rt-14-dev dwz debuginfod openjdk-17-jdk-headless gdb sqlite3 protobuf-compiler golang-go rustc postgresql redis-server ruby php8.2-cli php8.2-fpm nginx-light clickhouse-server libzookeeper-java prometheus-alertmanager podman runc wrk stress-ng valgrind
 	clang-format-14 clang-tidy-14 cppcheck git shellcheck pmccabe
 	qemu-system-x86 busybox-static cpio kmod xz-utils zstd lz4 chromium systemd"
 
