@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
+#include "agent/base/buf.h"
 #include "agent/base/clock.h"
+#include "agent/base/ring.h"
 #include "agent/session/continuous/continuous.h"
 #include "agent/session/records/hosts.h"
 #include "agent/session/records/session_record.h"
@@ -332,6 +334,35 @@ static void test_what_a_host_left_goes(void **state)
 	assert_int_equal(status_of(f->viewer.sessions, THIRD, &info), 0);
 }
 
+static uint64_t questions(void)
+{
+	cleanup_buf struct buf answer = { 0 };
+
+	clickhouse_query("SELECT value FROM system.events WHERE event = 'SelectQuery'", &answer);
+	return strtoull(answer.data, NULL, 10);
+}
+
+/* A host that records nothing more has no more names to keep for the others. */
+static void test_an_idle_host_asks_nothing(void **state)
+{
+	struct fleet *f = *state;
+	const uint64_t now_ns = clock_realtime_ns();
+	cleanup_close int feed_fd = ring_create(4096);
+	struct sessions_options options = { .feed_fd = feed_fd, .store = f->a.store };
+	struct err err = { 0 };
+	uint64_t before;
+
+	put_day(&f->a, (uint32_t)(now_ns / DAY), now_ns - now_ns % MINUTE, 1);
+	if (sessions_create(&options, &f->a.sessions, &err) < 0)
+		fail_msg("%s", err.text);
+	clock_sleep_ns(DAY_NAMES_FIRST_NS / 2);
+	before = questions();
+	clock_sleep_ns(DAY_NAMES_FIRST_NS);
+	assert_in_range(questions() - before, 0, 3); /* this one, and whether the store works */
+	sessions_destroy(f->a.sessions);
+	f->a.sessions = NULL;
+}
+
 static void test_own_ids_differ(void **state)
 {
 	const struct own_host viewer = { .name = "viewer", .shared = true };
@@ -360,6 +391,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_span_belongs_to_one_host, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_series_of_all_hosts, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_a_host_left_goes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_an_idle_host_asks_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_own_ids_differ, setup, teardown),
 	};
 

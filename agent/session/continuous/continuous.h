@@ -77,6 +77,7 @@ struct continuous {
 	uint64_t host_samples, host_lost; /* at the last flush */
 	uint64_t retry_at_ns;		  /* monotonic: the next try after the store refused */
 	uint64_t refused;		  /* events that did not fit */
+	atomic_uint stored;		  /* flushes that were stored; any thread */
 	bool changed; /* the settings, since the last standing_look() */
 	pthread_cond_t settings_changed; /* with the lock of struct sessions; also when stopping */
 	pthread_mutex_t settings_lock; /* a setting's record and its copy in memory change together */

@@ -645,6 +645,7 @@ static int write_flush(struct sessions *s, struct day_recorder *day, const struc
 	sessions_note_store(s, rc, err);
 	if (rc < 0)
 		return rc;
+	atomic_fetch_add(&s->continuous->stored, 1);
 	if (last)
 		recorder_stored(day->recorder, last);
 	day->stored_position = day->detail_position = position;

@@ -183,26 +183,29 @@ static int take_added(struct day_names_entry *entry, const struct u64map *added)
 	return rc;
 }
 
-static int keep_day(struct sessions *s, const struct store_day *day, struct err *err)
+/* *all becomes false where names are still missing. */
+static int keep_day(struct sessions *s, const struct store_day *day, bool *all, struct err *err)
 {
 	cleanup(name_chunk) struct name_chunk *chunk = name_chunk_create();
 	uint64_t end_ns = (day->day + 1) * CONTINUOUS_DAY_NS, now_ns = clock_realtime_ns(), from_ns;
 	struct adding adding = { .chunk = chunk };
 	struct day_names_entry *entry;
-	bool all = true;
+	bool found = true;
 	int rc = chunk ? find_entry(s, day, &entry, err) : -ENOMEM;
 
 	if (rc < 0 || entry->until_ns >= end_ns + OVERLAP_NS)
 		return rc;
 	adding.entry = entry;
 	from_ns = entry->until_ns > OVERLAP_NS ? entry->until_ns - OVERLAP_NS : 0;
-	rc = spans_names(s, day, from_ns, now_ns < end_ns ? now_ns : end_ns, add_name, &adding, &all, err);
+	rc = spans_names(s, day, from_ns, now_ns < end_ns ? now_ns : end_ns, add_name, &adding, &found,
+			 err);
 	if (rc == 0)
 		rc = append(s, entry, chunk, err);
 	if (rc == 0)
 		rc = take_added(entry, &adding.added);
-	if (rc == 0 && all)
+	if (rc == 0 && found)
 		entry->until_ns = now_ns;
+	*all &= found;
 	u64map_deinit(&adding.added);
 	return rc;
 }
@@ -233,20 +236,23 @@ static void forget_old(struct day_names *names, uint32_t yesterday)
 	}
 }
 
-static void look(struct sessions *s)
+/* True: everything that is stored has its names. */
+static bool look(struct sessions *s)
 {
 	static struct log_limit limit = { .burst = 2 };
 	struct recent recent = { .yesterday = (uint32_t)(clock_realtime_ns() / CONTINUOUS_DAY_NS) - 1 };
 	struct err err = { 0 };
+	bool all = true;
 	int rc = store_history_days(s->store, false, note_recent, &recent, &err);
 
 	forget_old(&s->continuous->day_names, recent.yesterday);
 	for (unsigned i = 0; rc == 0 && i < recent.count; i++)
-		rc = keep_day(s, &recent.days[i], &err);
+		rc = keep_day(s, &recent.days[i], &all, &err);
 	/* A store that is away is not worth a word here. */
 	if (rc < 0 && rc != -EIO && rc != -ENOENT && log_allowed(&limit))
 		log_warn("names of continuous profiling are not kept for other hosts now: %s",
 			 err.text[0] ? err.text : strerror(-rc));
+	return rc == 0 && all;
 }
 
 static bool any_kept(const struct day_names *names)
@@ -260,12 +266,15 @@ static bool any_kept(const struct day_names *names)
 void day_names_look(struct sessions *s)
 {
 	struct day_names *names = &s->continuous->day_names;
+	const unsigned stored = atomic_load(&s->continuous->stored);
 
-	if (!store_is_shared(s->store) || s->options.feed_fd < 0 || clock_monotonic_ns() < names->at_ns)
+	if (!store_is_shared(s->store) || s->options.feed_fd < 0 || clock_monotonic_ns() < names->at_ns ||
+	    (names->complete && names->seen == stored))
 		return;
 	if (!names->every_ns)
 		names->every_ns = DAY_NAMES_FIRST_NS;
-	look(s);
+	names->complete = look(s);
+	names->seen = stored;
 	names->at_ns = clock_monotonic_ns() + names->every_ns;
 	if (any_kept(names) && names->every_ns < DAY_NAMES_MOST_NS)
 		names->every_ns *= 2;

@@ -25,9 +25,11 @@ struct day_names { /* of the finisher alone */
 	} days[DAY_NAMES_DAYS];
 	unsigned count;
 	uint64_t at_ns, every_ns; /* monotonic: the next look, and how long to the one after it */
+	unsigned seen; /* struct continuous.stored before the last look */
+	bool complete; /* that look found all names: nothing is looked at until more is stored */
 };
 
-/* Looks what is new, if it is time. */
+/* Looks what is new, if it is time and there is something new. */
 void day_names_look(struct sessions *s);
 void day_names_deinit(struct sessions *s);
 /* Gives the names of another host's @day to the build under way (names_client_begin()); build turn
