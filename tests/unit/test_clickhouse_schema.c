@@ -424,7 +424,7 @@ static void test_no_block_is_taken_for_known(void **state)
 }
 
 /* Replicas take a block of the same name once, whatever it holds, and so does each of their views,
- * also where the view was missed the first time. */
+ * also where the view was missed the first time, and whatever the user's profile says. */
 static void test_tokens(void **state)
 {
 	cleanup(clickhouse_http) struct clickhouse_http *http = NULL;
@@ -432,6 +432,11 @@ static void test_tokens(void **state)
 
 	if (!is_current())
 		return; /* before 23.1 blocks have no names */
+	clickhouse_set_profile("<insert_deduplicate>0</insert_deduplicate>"
+			       "<deduplicate_insert>disable</deduplicate_insert>"
+			       "<deduplicate_blocks_in_dependent_materialized_views>0"
+			       "</deduplicate_blocks_in_dependent_materialized_views>");
+	clickhouse_start();
 	http = open_twice("?cluster=main", &url);
 	for (int i = 0; i < 2; i++)
 		send(http, "one", 1);
@@ -502,7 +507,7 @@ int main(void)
 		cmocka_unit_test(test_older_format),
 		cmocka_unit_test(test_abandoned_days),
 		cmocka_unit_test_teardown(test_no_block_is_taken_for_known, plain_profile),
-		cmocka_unit_test(test_tokens),
+		cmocka_unit_test_teardown(test_tokens, plain_profile),
 		cmocka_unit_test(test_statements),
 	};
 

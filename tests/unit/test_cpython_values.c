@@ -132,8 +132,8 @@ static void test_debug_offsets(void **state)
 
 /* ---- cookies --------------------------------------------------------------------------------- */
 
-/* Objects that lie elsewhere change a word by a small number, or two by the same: another cookie.
- * What lies behind the words that count is not read. */
+/* An object that lies elsewhere changes a word by a small number, or two words by the same: another
+ * cookie. Words behind the counted ones are not read. */
 static void test_cookie(void **state)
 {
 	uint64_t words[SCRIPT_COOKIE_WORDS];
