@@ -14,7 +14,7 @@ import re
 import sys
 
 import support
-from support import FAILED, LOADED, TYPES
+from support import COLUMNS, FAILED, LOADED, TYPES
 
 sys.path.insert(0, os.path.join(support.ROOT, "tests/e2e"))
 from test_goroutines import difference, parse_dump, stacks_of  # noqa: E402
@@ -140,13 +140,14 @@ def mutex(console):
     return waits(console, "mutex", ("wait_lock", "wait_rwlock"), "blocked", 5)
 
 
-def cpu(console):
-    session = completed(console, "cpu")
-    stacks, truth = console.folded("stacks cpu"), console.json("counted cpu")
+def shares(console, kind, first):
+    """The largest deviation of a function's share of CPU time; @first is the function that all stacks reach."""
+    session = completed(console, kind)
+    stacks, truth = console.folded(f"stacks {kind}"), console.json(f"counted {kind}")
     samples, total = session["sampleCount"], sum(v for _, v in stacks)
     assert samples > 200, f"{samples} samples"
-    complete = 100 * sum(v for s, v in stacks if "main" in s) / total
-    assert complete >= 97, f"{complete:.1f} % of the stacks reach main"
+    complete = 100 * sum(v for s, v in stacks if first in s) / total
+    assert complete >= 97, f"{complete:.1f} % of the stacks reach {first}"
     in_leaves, worst = sum(v for s, v in stacks if truth.keys() & set(s)), 0
     for leaf, ns in truth.items():
         got, share = 100 * of(stacks, leaf) / in_leaves, 100 * ns / sum(truth.values())
@@ -237,9 +238,9 @@ def io(console):
     return support.bytes_moved(console.folded("threads io"), due, session["quality"]["notes"])
 
 
-JUDGES = {"cpu": cpu, "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, "elapsed", 3),
+JUDGES = {"cpu": lambda c: shares(c, "cpu", "main"), "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, "elapsed", 3),
           "block": lambda c: waits(c, "block", BLOCKING, "blocked", 5), "mutex": mutex, "io": io, "faults": faults, "goroutine": goroutine,
-          "memory": memory, "alloc": alloc}
+          "memory": memory, "alloc": alloc, "python": lambda c: shares(c, "python", "<module>")}
 
 
 def features_of(console):
@@ -288,11 +289,11 @@ def main():
     console, failed = Console(path), False
     release = re.search(r"^\d+\.\d+\S*(?:amd64|arm64)$", console.text, re.M)
     row = [kernel, release.group() if release else FAILED]
-    for kind in TYPES:
+    for kind in COLUMNS:
         if parts == "features":
-            row.append(loaded(console, kind))
+            row.append(loaded(console, kind) if kind in TYPES else "")
             continue
-        if parts == "more" and kind != "cpu":
+        if kind not in {"more": ("cpu",), "python": ("cpu", "python")}.get(parts, COLUMNS):
             row.append("")
             continue
         try:
@@ -304,7 +305,7 @@ def main():
             row.append(FAILED)
             print(f"not ok {kernel} {kind}: {type(error).__name__} {error}")
     try:
-        for fault in itertools.chain(disagreements(console, kernel, parts) if parts != "more" else (),
+        for fault in itertools.chain(disagreements(console, kernel, parts) if parts in ("types", "features", "all") else (),
                                      go_heap(console) if parts in ("types", "all") else ()):
             failed = True
             print(f"not ok {kernel} {fault}")
@@ -319,8 +320,8 @@ def main():
     with open(table, "a") as f:
         print("| " + " | ".join(row) + " |", file=f)
     if not failed:
-        cells = [f"{kind} {cell}" for kind, cell in zip(TYPES, row[2:]) if cell]
-        if parts != "more":
+        cells = [f"{kind} {cell}" for kind, cell in zip(COLUMNS, row[2:]) if cell]
+        if parts not in ("more", "python"):
             cells.append("README.md, --features and doctor agree")
         print(f"ok {kernel}: {', '.join(cells)}")
     return failed

@@ -14,6 +14,8 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MATRIX = os.path.join(ROOT, "tests/vm/matrix.txt")
 TYPES = ("cpu", "offcpu", "wall", "block", "mutex", "io", "faults", "goroutine", "memory", "alloc")
+# A column "python" beside those of the types: the cpu profile of a Python program.
+COLUMNS = (*TYPES, "python")
 PROMISES = {"yes", "no", "with CAP_SYS_ADMIN"}
 FAILED = "WRONG"
 LOADED = "loads"  # the cell of a type whose programs the booted kernel took, and of which no profile was taken
@@ -40,7 +42,8 @@ def bytes_moved(stacks, due, notes):
 
 def seen(cells):
     """The one of SEEN that a row of matrix.txt shows"""
-    return SEEN[2] if "" in cells.values() else SEEN[1] if LOADED in cells.values() else SEEN[0]
+    found = {cells[kind] for kind in TYPES}
+    return SEEN[2] if "" in found else SEEN[1] if LOADED in found else SEEN[0]
 
 
 def version_of(name):
@@ -120,7 +123,7 @@ def faults():
 
 def head():
     """The first lines of a table of results"""
-    columns = ("kernel", "release", *TYPES)
+    columns = ("kernel", "release", *COLUMNS)
     return [f"| {' | '.join(columns)} |\n", "|---" * len(columns) + "|\n"]
 
 
@@ -129,7 +132,7 @@ def keep(path):
     kernels = read_matrix()
     with open(path, encoding="utf-8") as f:
         for line in f.readlines()[len(head()):]:
-            cells = dict(zip(("kernel", "release", *TYPES), (cell.strip() for cell in line.strip().strip("|").split("|"))))
+            cells = dict(zip(("kernel", "release", *COLUMNS), (cell.strip() for cell in line.strip().strip("|").split("|"))))
             kept = kernels.setdefault(cells["kernel"], {})
             kept.update({column: cell for column, cell in cells.items()
                          if column not in kept or (cell and (cell != LOADED or kept[column] in ("", "no", FAILED)))})
