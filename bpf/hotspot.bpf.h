@@ -766,7 +766,7 @@ UNWIND_INLINE int hotspot_finish_call(struct hotspot_walk *w, struct unwind_stat
 UNWIND_INLINE int hotspot_step(struct hotspot_walk *w, struct unwind_state *at, uint64_t words[2])
 {
 	const struct script_hotspot *h = &w->facts;
-	uint64_t blob, code_start, pc;
+	uint64_t blob, code_start, pc, frame_bytes = 0;
 	int32_t frame_words;
 	bool is_nmethod, is_doubtful = w->is_doubtful;
 	int rc;
@@ -816,12 +816,14 @@ UNWIND_INLINE int hotspot_step(struct hotspot_walk *w, struct unwind_state *at, 
 		code_start = blob + hotspot_u32(w, h->blob_code);
 	else
 		code_start = hotspot_word(w, h->blob_code);
-	if (is_nmethod && frame_words <= 1) /* of a method handle: it jumps on, without a frame */
-		frame_words = 1;
-	else if (frame_words >= 0 && frame_words <= 1)
+	/* Compared with a sign only: where both are mixed, 6.17's verifier warns of a fault of its own. */
+	if (frame_words > 1)
+		frame_bytes = 8 * (uint64_t)frame_words;
+	else if (is_nmethod) /* of a method handle: it jumps on, without a frame */
+		frame_bytes = 8;
+	else if (frame_words >= 0)
 		return hotspot_stub(w, at);
-	return hotspot_framed(w, at, code_start, frame_words < 0 ? 0 : 8 * (uint64_t)frame_words,
-			      is_nmethod);
+	return hotspot_framed(w, at, code_start, frame_bytes, is_nmethod);
 }
 
 #endif
