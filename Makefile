@@ -210,8 +210,9 @@ bench-programs: all $(O)/tools/bench/names $(O)/tools/bench/compare $(O)/tools/b
 bench: ## overhead and throughput, as ratios against perf in the same run (as root)
 	tools/bench/run
 
-insns: $(SKELS) ## instructions per BPF program against the budget in bpf/PROGRAMS.md
+insns: $(SKELS) ## BPF programs: instructions against the budget in bpf/PROGRAMS.md, stack bytes against the kernel's limit
 	@tools/insn_report $(O)
+	@tools/bpf_stacks $(O)
 
 coverage: ## line and branch coverage of the unit tests, per folder
 	$(MAKE) O=$(O)-coverage CFLAGS='-O0 -g --coverage' LDFLAGS=--coverage check

@@ -21,6 +21,7 @@
 #include <bpf/bpf_tracing.h>
 
 #include "bpf/alloc.h"
+#include "bpf/task.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -45,6 +46,7 @@ enum {
 
 const volatile uint32_t gaps[ALLOC_GAPS] = { 0 };
 struct alloc_slot slots[ALLOC_SLOTS_MAX] = {};
+struct alloc_places places[ALLOC_SLOTS_MAX] = {}; /* for kernels without attach cookies */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -112,6 +114,20 @@ struct {
 	__type(value, struct alloc_task);
 } alloc_tasks SEC(".maps");
 
+TASK_STATES(alloc_task_by_tid, alloc_tasks_by_tid, alloc_task)
+
+/* State of the current thread. NULL: there is none, or with @create no room for it. */
+static __always_inline struct alloc_task *alloc_task_get(bool create)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+
+	if (have_task_storage)
+		return bpf_task_storage_get(&alloc_tasks, bpf_get_current_task_btf(), 0,
+					    create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	return alloc_task_by_tid((uint32_t)bpf_get_current_pid_tgid(),
+				 BPF_CORE_READ(task, start_time), create);
+}
+
 static __always_inline uint64_t alloc_register(const struct arch_numbered *registers,
 					       uint64_t number)
 {
@@ -125,15 +141,16 @@ static __always_inline struct alloc_counts *alloc_counts_of(uint32_t slot)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-static __always_inline bool alloc_send(struct prof_sample_event *event, struct task_struct *task,
-				       uint64_t wakeup)
+static __always_inline bool alloc_send(struct prof_sample_event *event, uint64_t wakeup)
 {
+	const uint64_t ids = bpf_get_current_pid_tgid();
+
 	event->head.kind = PROF_EVENT_SAMPLE;
 	event->head.size_bytes = sizeof(*event);
 	event->type = PROF_SAMPLE_ALLOC;
-	event->tgid = task->tgid;
-	event->tid = task->pid;
-	event->start_boottime_ns = task->group_leader->start_boottime;
+	event->tgid = ids >> 32;
+	event->tid = (uint32_t)ids;
+	event->start_boottime_ns = task_facts_of_current().start_boottime_ns;
 	event->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(event->comm, sizeof(event->comm));
 	return !bpf_ringbuf_output(&events, event, sizeof(*event), wakeup);
@@ -141,8 +158,8 @@ static __always_inline bool alloc_send(struct prof_sample_event *event, struct t
 
 /* Reports the end of a tracked address. Events are made in functions of their own: before v6.13 the
  * stack of a program and of all that it calls, walks included, has 512 bytes. */
-static __attribute__((noinline)) void alloc_gone(struct task_struct *task, uint32_t slot,
-						 uint64_t address, uint32_t window, uint8_t how)
+static __attribute__((noinline)) void alloc_gone(uint32_t slot, uint64_t address, uint32_t window,
+						 uint8_t how)
 {
 	struct alloc_key key = { .address = address, .slot = slot };
 	struct prof_sample_event event = {
@@ -157,12 +174,11 @@ static __attribute__((noinline)) void alloc_gone(struct task_struct *task, uint3
 		return;
 	event.time_ns = bpf_ktime_get_ns();
 	counts = alloc_counts_of(slot);
-	if (!alloc_send(&event, task, BPF_RB_NO_WAKEUP) && counts)
+	if (!alloc_send(&event, BPF_RB_NO_WAKEUP) && counts)
 		counts->lost++;
 }
 
-static __attribute__((noinline)) void alloc_birth(struct task_struct *task,
-						  struct alloc_task *state, uint32_t slot,
+static __attribute__((noinline)) void alloc_birth(struct alloc_task *state, uint32_t slot,
 						  uint32_t window, uint64_t address)
 {
 	struct alloc_key key = { .address = address, .slot = slot };
@@ -178,7 +194,7 @@ static __attribute__((noinline)) void alloc_birth(struct task_struct *task,
 	};
 	struct alloc_counts *counts = alloc_counts_of(slot);
 
-	if (alloc_send(&event, task, BPF_RB_NO_WAKEUP)) {
+	if (alloc_send(&event, BPF_RB_NO_WAKEUP)) {
 		if (address)
 			bpf_map_update_elem(&alloc_live, &key, &state->time_ns, BPF_ANY);
 	} else if (counts) {
@@ -187,8 +203,7 @@ static __attribute__((noinline)) void alloc_birth(struct task_struct *task,
 }
 
 /* It costs more than was foreseen: every moment until the probes are gone does. */
-static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint32_t slot,
-						 uint32_t window)
+static __attribute__((noinline)) int alloc_alarm(uint32_t slot, uint32_t window)
 {
 	struct prof_sample_event event = {
 		.time_ns = bpf_ktime_get_ns(),
@@ -197,50 +212,95 @@ static __attribute__((noinline)) int alloc_alarm(struct task_struct *task, uint3
 		.holder = slot,
 	};
 
-	return alloc_send(&event, task, BPF_RB_FORCE_WAKEUP);
+	return alloc_send(&event, BPF_RB_FORCE_WAKEUP);
 }
 
 /* ---- the stack ----------------------------------------------------------------------------- */
 
-/* Walks and sends the stack from the registers in the scratch memory. 0 = nothing is known of it. A
- * global function is verified once, by itself; else the walk would be for each way to it. */
-__attribute__((noinline)) uint64_t alloc_walk_whole(uint32_t zero)
+/* Begins the walk from the registers in the scratch memory. */
+static __always_inline struct scratch *alloc_walk_begin(bool with_loop)
 {
-	struct prof_target *target;
-	struct scratch *s;
-	uint32_t tgid;
+	uint32_t zero = 0, tgid = bpf_get_current_pid_tgid() >> 32;
+	struct scratch *s = bpf_map_lookup_elem(&alloc_scratch, &zero);
 
-	zero = 0;
-	s = bpf_map_lookup_elem(&alloc_scratch, &zero);
-	if (!s)
-		return 0;
-	tgid = bpf_get_current_pid_tgid() >> 32;
-	target = bpf_map_lookup_elem(&targets, &tgid);
-	walk_begin(s, tgid, target, true);
-	walk_whole(s);
+	if (s)
+		walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
+	return s;
+}
+
+static __always_inline uint64_t alloc_walk_send(struct scratch *s)
+{
 	if (!s->stack.frame_count)
 		return 0;
 	outcome_count(s->stack.outcome);
 	return stack_send(s);
 }
 
-/* From the caller on: only pushes have happened since the call. 0 = could not be taken. */
-static __attribute__((noinline)) uint64_t alloc_stack(struct arch_regs *ctx, uint64_t return_at)
+/* Walks and sends the stack. 0 = nothing is known of it. A global function is verified once, by
+ * itself; else the walk would be for each way to it. */
+__attribute__((noinline)) uint64_t alloc_walk_whole(uint32_t zero)
+{
+	struct scratch *s = alloc_walk_begin(true);
+
+	if (!s)
+		return 0;
+	walk_whole(s);
+	return alloc_walk_send(s);
+}
+
+WALK_COMPAT(alloc_walk_turn, alloc_scratch)
+
+/* For kernels without bpf_loop() (before v5.17). */
+__attribute__((noinline)) uint64_t alloc_walk_compat(uint32_t zero)
+{
+	struct scratch *s = alloc_walk_begin(false);
+
+	if (!s)
+		return 0;
+	walk_compat(alloc_walk_turn);
+	return alloc_walk_send(s);
+}
+
+/* The scratch memory with the registers of the caller: only pushes have happened since the call.
+ * Another thread may come to run here in mid-walk: uprobe programs can be preempted since v6.0. */
+static __always_inline struct scratch *alloc_scratch_enter(struct arch_regs *ctx,
+							   uint64_t return_at, bool with_loop)
 {
 	uint32_t zero = 0;
 	struct scratch *s = bpf_map_lookup_elem(&alloc_scratch, &zero);
-	uint64_t caller, hash;
+	uint64_t caller;
 
 	if (!s || !arch_return_of(ctx, return_at, &caller))
-		return 0;
-	/* Another thread may come to run here in mid-walk: uprobe programs can be preempted. */
-	if (__sync_lock_test_and_set(&s->busy, 1)) {
+		return NULL;
+	/* Kernels without bpf_loop() have no atomic exchange either (v5.12). */
+	if (with_loop ? __sync_lock_test_and_set(&s->busy, 1) : s->busy) {
 		outcome_count(OUTCOME_scratch_busy);
-		return 0;
+		return NULL;
 	}
+	s->busy = 1;
 	arch_start_at_caller(&s->at, ctx, return_at, caller);
-	hash = alloc_walk_whole(0);
-	s->busy = 0;
+	return s;
+}
+
+/* 0 = could not be taken. */
+static __attribute__((noinline)) uint64_t alloc_stack(struct arch_regs *ctx, uint64_t return_at)
+{
+	struct scratch *s = alloc_scratch_enter(ctx, return_at, true);
+	uint64_t hash = s ? alloc_walk_whole(0) : 0;
+
+	if (s)
+		scratch_leave(s);
+	return hash;
+}
+
+static __attribute__((noinline)) uint64_t alloc_stack_compat(struct arch_regs *ctx,
+							     uint64_t return_at)
+{
+	struct scratch *s = alloc_scratch_enter(ctx, return_at, false);
+	uint64_t hash = s ? alloc_walk_compat(0) : 0;
+
+	if (s)
+		scratch_leave(s);
 	return hash;
 }
 
@@ -328,36 +388,45 @@ static __always_inline uint64_t alloc_bytes(const struct arch_numbered *register
 	return bytes ? bytes : 1;
 }
 
-static __always_inline int alloc_return(struct arch_regs *ctx, struct task_struct *task,
-					uint64_t cookie, struct alloc_slot *slot)
+static __always_inline int alloc_return(struct arch_regs *ctx, uint64_t cookie,
+					struct alloc_slot *slot)
 {
-	struct alloc_task *state = bpf_task_storage_get(&alloc_tasks, task, 0, 0);
-	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
+	struct alloc_task *state = alloc_task_get(false);
+	uint32_t number = cookie >> 32 & 0xff;
 	uint64_t address = arch_result(ctx), sp = arch_sp(ctx);
 	bool ours = state && state->sp == sp;
 
-	if (kind == KIND_POSIX_MEMALIGN) {
-		if (address || !ours ||
-		    bpf_probe_read_user(&address, sizeof(address), (void *)state->result))
-			address = 0;
-	}
+	/* posix_memalign() returns no address. */
+	if (ours && state->result &&
+	    (address || bpf_probe_read_user(&address, sizeof(address), (void *)state->result)))
+		address = 0;
 	if (address)
-		alloc_gone(task, number, address, slot->window, ALLOC_UNSEEN);
+		alloc_gone(number, address, slot->window, ALLOC_UNSEEN);
 	if (!ours)
 		return 0;
 	state->sp = 0;
 	if (address)
-		alloc_birth(task, state, number, slot->window, address);
+		alloc_birth(state, number, slot->window, address);
 	return 0;
 }
 
-static __always_inline void alloc_count_thread(struct alloc_task *state, struct task_struct *task,
+static __always_inline uint64_t alloc_run_delay_ns(void)
+{
+	struct task_struct *task;
+
+	if (!bpf_core_field_exists(struct task_struct, sched_info))
+		return 0;
+	if (have_task_btf)
+		return bpf_get_current_task_btf()->sched_info.run_delay;
+	task = (void *)bpf_get_current_task();
+	return BPF_CORE_READ(task, sched_info.run_delay);
+}
+
+static __always_inline void alloc_count_thread(struct alloc_task *state,
 					       const struct alloc_slot *slot,
 					       struct alloc_counts *counts)
 {
-	uint64_t run_delay_ns = bpf_core_field_exists(struct task_struct, sched_info)
-					? task->sched_info.run_delay
-					: 0;
+	uint64_t run_delay_ns = alloc_run_delay_ns();
 
 	if (state->window != slot->window) {
 		state->window = slot->window;
@@ -377,8 +446,8 @@ enum alloc_decision {
 
 /* Decides apart from the walk, which has what this used of the stack. Bits of enum
  * alloc_decision. */
-static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct task_struct *task,
-						  uint64_t cookie, struct alloc_slot *slot,
+static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, uint64_t cookie,
+						  struct alloc_slot *slot,
 						  struct alloc_counts *counts)
 {
 	uint32_t number = cookie >> 32 & 0xff, kind = cookie & 0xff;
@@ -391,7 +460,7 @@ static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct 
 	if (kind == KIND_FREE || kind == KIND_REALLOC) {
 		/* Without probes on free, blocks moved by realloc are no measure of how blocks end. */
 		if (slot->track)
-			alloc_gone(task, number, alloc_register(registers, cookie >> 8), slot->window,
+			alloc_gone(number, alloc_register(registers, cookie >> 8), slot->window,
 				   slot->track == ALLOC_TRACK_ALL ? ALLOC_DEATH : ALLOC_UNSEEN);
 		if (kind == KIND_FREE)
 			return 1;
@@ -399,7 +468,7 @@ static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct 
 	bytes = alloc_bytes(registers, cookie, kind);
 	if (!bytes || bytes >> 47 || !most)
 		return 1;
-	state = bpf_task_storage_get(&alloc_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	state = alloc_task_get(true);
 	if (!state) {
 		counts->lost++;
 		return 1;
@@ -409,7 +478,7 @@ static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct 
 		state->sp = 0;
 	if (!state->left)
 		alloc_draw(state);
-	alloc_count_thread(state, task, slot, counts);
+	alloc_count_thread(state, slot, counts);
 	return_at = arch_sp(ctx) + (cookie >> 20 & ALLOC_PUSHED_MAX) * sizeof(uint64_t);
 	gap = alloc_gap(ctx, most, slot, number, return_at, bytes, counts);
 	state->left -= alloc_gaps_in(bytes, gap);
@@ -430,26 +499,27 @@ static __attribute__((noinline)) int alloc_decide(struct arch_regs *ctx, struct 
 }
 
 /* 0: the return is wanted as well. */
-static __always_inline int alloc_entry(struct arch_regs *ctx, struct task_struct *task,
-				       uint64_t cookie, struct alloc_slot *slot,
-				       struct alloc_counts *counts)
+static __always_inline int alloc_entry(struct arch_regs *ctx, uint64_t cookie,
+				       struct alloc_slot *slot, struct alloc_counts *counts,
+				       bool with_loop)
 {
-	int decided = alloc_decide(ctx, task, cookie, slot, counts), take = decided & DECIDED_LEAVE;
+	int decided = alloc_decide(ctx, cookie, slot, counts), take = decided & DECIDED_LEAVE;
 	uint32_t number = cookie >> 32 & 0xff;
 	struct alloc_task *state;
 
 	if (!(decided & DECIDED_SAMPLE))
 		return take;
-	state = bpf_task_storage_get(&alloc_tasks, task, 0, 0);
+	state = alloc_task_get(false);
 	if (!state)
 		return take;
-	state->stack = alloc_stack(ctx, state->sp - ARCH_CALL_PUSHES);
+	state->stack = with_loop ? alloc_stack(ctx, state->sp - ARCH_CALL_PUSHES)
+				 : alloc_stack_compat(ctx, state->sp - ARCH_CALL_PUSHES);
 	if (!state->stack)
 		counts->lost++;
 	if (take) {
 		state->sp = 0;
 		if (state->stack)
-			alloc_birth(task, state, number, slot->window, 0);
+			alloc_birth(state, number, slot->window, 0);
 	} else if (!state->stack) {
 		state->sp = 0;
 	}
@@ -464,15 +534,16 @@ static __always_inline struct alloc_slot *alloc_slot_of(uint64_t cookie)
 	return slot->mean_gap_bytes ? slot : NULL;
 }
 
-static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
+static __always_inline int alloc_hit(struct arch_regs *ctx, uint64_t cookie, bool is_return,
+				     bool with_loop)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	uint64_t cookie = bpf_get_attach_cookie(ctx);
 	struct alloc_slot *slot = alloc_slot_of(cookie);
 	struct alloc_counts *counts;
 
+	if (is_return && (!slot || slot->tgid != bpf_get_current_pid_tgid() >> 32))
+		return 1;
 	if (is_return)
-		return slot && slot->tgid == (uint32_t)task->tgid ? alloc_return(ctx, task, cookie, slot) : 1;
+		return alloc_return(ctx, cookie, slot);
 	counts = alloc_counts_of(cookie >> 32 & (ALLOC_SLOTS_MAX - 1));
 	if (!counts)
 		return 1;
@@ -480,11 +551,11 @@ static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
 	if (!slot)
 		return 1;
 	if (slot->hits_alarm && counts->hits % slot->hits_alarm == 0)
-		alloc_alarm(task, cookie >> 32 & (ALLOC_SLOTS_MAX - 1), slot->window);
+		alloc_alarm(cookie >> 32 & (ALLOC_SLOTS_MAX - 1), slot->window);
 	if (counts->capped >= slot->hits_max)
 		return 1;
 	counts->capped++;
-	return alloc_entry(ctx, task, cookie, slot, counts);
+	return alloc_entry(ctx, cookie, slot, counts, with_loop);
 }
 
 /* Linux 6.13 and newer: the return value says whether the return is probed. At an entry the probed
@@ -493,21 +564,60 @@ static __always_inline int alloc_hit(struct arch_regs *ctx, bool is_return)
 SEC("uprobe")
 int alloc_session(struct arch_regs *ctx)
 {
-	return alloc_hit(ctx, arch_ip(ctx) != bpf_get_func_ip(ctx));
+	return alloc_hit(ctx, bpf_get_attach_cookie(ctx), arch_ip(ctx) != bpf_get_func_ip(ctx), true);
 }
 
 /* Kernels without sessions: entries, and all returns where some are to be looked at. */
 SEC("uprobe")
 int alloc_entries(struct arch_regs *ctx)
 {
-	alloc_hit(ctx, false);
+	alloc_hit(ctx, bpf_get_attach_cookie(ctx), false, true);
 	return 0;
 }
 
 SEC("uprobe")
 int alloc_returns(struct arch_regs *ctx)
 {
-	alloc_hit(ctx, true);
+	alloc_hit(ctx, bpf_get_attach_cookie(ctx), true, true);
+	return 0;
+}
+
+/* The cookie of the probe at @ip in the current process, or with 0 the one of its returns; 0 =
+ * none. A global function is verified once. */
+__attribute__((noinline)) uint64_t alloc_cookie_at(uint64_t ip)
+{
+	const uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	const struct alloc_places *of = NULL;
+
+	for (uint32_t i = 0; i < ALLOC_SLOTS_MAX; i++)
+		if (slots[i].tgid == tgid)
+			of = &places[i];
+	if (!of)
+		return 0;
+	for (uint32_t i = 0; i < ALLOC_PLACES_MAX; i++)
+		if (of->address[i] == ip && of->cookie[i])
+			return of->cookie[i];
+	return 0;
+}
+
+/* For kernels without attach cookies (before v5.15) or bpf_loop() (before v5.17). */
+SEC("uprobe")
+int alloc_entries_compat(struct arch_regs *ctx)
+{
+	uint64_t cookie = alloc_cookie_at(arch_ip(ctx));
+
+	if (cookie)
+		alloc_hit(ctx, cookie, false, false);
+	return 0;
+}
+
+SEC("uprobe")
+int alloc_returns_compat(struct arch_regs *ctx)
+{
+	uint64_t cookie = alloc_cookie_at(0);
+
+	if (cookie)
+		alloc_hit(ctx, cookie, true, false);
 	return 0;
 }
 
@@ -566,8 +676,8 @@ static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tg
 	return stack_send(s);
 }
 
-static __attribute__((noinline)) bool alloc_mapped(struct task_struct *task, uint32_t slot,
-						   uint64_t address, uint64_t ip, uint64_t stack)
+static __attribute__((noinline)) bool alloc_mapped(uint32_t slot, uint64_t address, uint64_t ip,
+						   uint64_t stack)
 {
 	struct prof_sample_event event = {
 		.detail = ALLOC_MAPPED,
@@ -578,7 +688,7 @@ static __attribute__((noinline)) bool alloc_mapped(struct task_struct *task, uin
 		.time_ns = bpf_ktime_get_ns(),
 	};
 
-	return alloc_send(&event, task, BPF_RB_NO_WAKEUP);
+	return alloc_send(&event, BPF_RB_NO_WAKEUP);
 }
 
 /* Is @address where a mapping begins? While other threads change the mappings the kernel does not
@@ -629,7 +739,7 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	stack = alloc_fault_stack(s, tgid, (struct arch_regs *)regs, owner, false);
 	scratch_leave(s);
 	if (stack)
-		alloc_mapped(task, owner->slot, address, ip, stack);
+		alloc_mapped(owner->slot, address, ip, stack);
 	return 0;
 }
 

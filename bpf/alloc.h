@@ -53,6 +53,14 @@ struct alloc_slot {
 	uint32_t certain_bytes; /* every allocation of so many bytes is sampled; 0 = none is */
 };
 
+#define ALLOC_PLACES_MAX 17u /* sites of an allocator, and one for all returns */
+
+/* The probes of a slot's process, for kernels that tell a program only where it was hit. */
+struct alloc_places {
+	uint64_t address[ALLOC_PLACES_MAX]; /* 0 = returns */
+	uint64_t cookie[ALLOC_PLACES_MAX];  /* 0 = none */
+};
+
 /* One per CPU and slot; user space begins it anew where a window opens and where it closes. */
 struct alloc_counts {
 	uint64_t hits; /* all that is counted while the slot is closed: the kernel takes its time to

@@ -468,6 +468,14 @@ int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 
 WALK_COMPAT(io_walk_turn, io_scratch)
 
+static __attribute__((noinline)) struct scratch *
+io_begin_compat(const struct arch_regs *regs, uint64_t moved, uint64_t value, uint32_t detail)
+{
+	struct io_call call = { .regs = regs, .detail = detail, .moved = moved };
+
+	return io_begin(call, value, false);
+}
+
 /* For kernels without bpf_loop() (before v5.17). */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
@@ -481,13 +489,11 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_IO);
 	value = io_choose(&call, IO_ANY_UNIT);
-	s = value ? io_begin(call, value, false) : NULL;
+	s = value ? io_begin_compat(call.regs, call.moved, value, call.detail) : NULL;
 	if (s) {
 		if (s->going)
 			walk_compat(io_walk_turn);
-		walked_send(s);
-		scratch_leave(s);
-		io_spent();
+		io_end_apart(s);
 	}
 	cost_end(&timer);
 	return 0;

@@ -79,59 +79,37 @@ static __always_inline void task_get_call(struct arch_call *call, struct task_st
  * whose they are. */
 #define TASK_STATES_MAX 32768
 
-struct off_state_of {
-	uint64_t start_time; /* of the thread */
-	struct off_state state;
-};
+/* Defines @map, and @get(), which looks up and with @create makes the struct @of that is kept of a
+ * thread. It is out of line: called at many places, and on old kernels only. */
+#define TASK_STATES(get, map, of)                                                                  \
+	struct of##_of {                                                                           \
+		uint64_t start_time; /* of the thread */                                           \
+		struct of state;                                                                   \
+	};                                                                                         \
+                                                                                                   \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_LRU_HASH);                                               \
+		__uint(max_entries, TASK_STATES_MAX);                                              \
+		__type(key, uint32_t);                                                             \
+		__type(value, struct of##_of);                                                     \
+	} map SEC(".maps");                                                                        \
+                                                                                                   \
+	static __attribute__((noinline)) struct of *get(uint32_t tid, uint64_t start_time,         \
+							bool create)                               \
+	{                                                                                          \
+		struct of##_of *found = bpf_map_lookup_elem(&map, &tid);                           \
+		struct of##_of fresh = { .start_time = start_time };                               \
+                                                                                                   \
+		if (found && found->start_time == start_time)                                      \
+			return &found->state;                                                      \
+		if (!create || bpf_map_update_elem(&map, &tid, &fresh, BPF_ANY))                   \
+			return NULL;                                                               \
+		found = bpf_map_lookup_elem(&map, &tid);                                           \
+		return found ? &found->state : NULL;                                               \
+	}
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, TASK_STATES_MAX);
-	__type(key, uint32_t);
-	__type(value, struct off_state_of);
-} off_states_by_tid SEC(".maps");
-
-struct io_moved_of {
-	uint64_t start_time; /* of the thread */
-	struct io_moved moved;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, TASK_STATES_MAX);
-	__type(key, uint32_t);
-	__type(value, struct io_moved_of);
-} io_moved_by_tid SEC(".maps");
-
-/* These look up, and with @create make, what is kept of a thread. They are out of line: called at
- * many places, and on old kernels only. */
-static __attribute__((noinline)) struct off_state *
-off_state_by_tid(uint32_t tid, uint64_t start_time, bool create)
-{
-	struct off_state_of *found = bpf_map_lookup_elem(&off_states_by_tid, &tid);
-	struct off_state_of fresh = { .start_time = start_time };
-
-	if (found && found->start_time == start_time)
-		return &found->state;
-	if (!create || bpf_map_update_elem(&off_states_by_tid, &tid, &fresh, BPF_ANY))
-		return NULL;
-	found = bpf_map_lookup_elem(&off_states_by_tid, &tid);
-	return found ? &found->state : NULL;
-}
-
-static __attribute__((noinline)) struct io_moved *io_moved_by(uint32_t tid, uint64_t start_time,
-							      bool create)
-{
-	struct io_moved_of *found = bpf_map_lookup_elem(&io_moved_by_tid, &tid);
-	struct io_moved_of fresh = { .start_time = start_time };
-
-	if (found && found->start_time == start_time)
-		return &found->moved;
-	if (!create || bpf_map_update_elem(&io_moved_by_tid, &tid, &fresh, BPF_ANY))
-		return NULL;
-	found = bpf_map_lookup_elem(&io_moved_by_tid, &tid);
-	return found ? &found->moved : NULL;
-}
+TASK_STATES(off_state_by_tid, off_states_by_tid, off_state)
+TASK_STATES(io_moved_by, io_moved_by_tid, io_moved)
 
 /* Storage of tasks goes by itself. */
 static __always_inline void task_forget(uint32_t tid)

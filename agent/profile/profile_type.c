@@ -22,7 +22,7 @@
 	"the kernel lacks what following the bytes of system calls needs (`profd --features` says which)"
 #define NEEDS_UPROBES                                                                              \
 	"programs that are not Go are observed by probes on their allocator, which this kernel or the " \
-	"service's privileges do not allow: they take Linux 5.17 (`profd --features`)"
+	"service's privileges do not allow: they take Linux 5.10 (`profd --features`)"
 
 static const struct profile_type_info types[PROFILE_TYPE_MAX] = {
 	[PROFILE_CPU] = {

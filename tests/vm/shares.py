@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shares.py SECONDS: spends CPU time in three functions, one of them called back by sorted(), then prints the ns of each.
+"""shares.py SECONDS: says "ready", spends CPU time in three functions, one of them called back by sorted(), prints the ns of each.
 It imports nothing that is not built into the interpreter: the test machine has no more of the library than starts it."""
 
 import sys
@@ -28,6 +28,7 @@ def spend(name, turns):
     spent[name] += time.thread_time_ns() - begin
 
 
+print("ready", flush=True)
 end = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end:
     most()

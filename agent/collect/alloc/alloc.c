@@ -265,6 +265,7 @@ static void attach(struct alloc_watch *watch, struct target *target)
 	const bool light = !target->track || (target->pace.next_light && !target->pace.full);
 	const struct alloc_attachment attachment = {
 		.path = target->place.path,
+		.bias = target->place.bias,
 		.tgid = target->tgid,
 		.slot = target->slot,
 		.sites = target->place.sites,

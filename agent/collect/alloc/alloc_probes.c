@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -52,7 +53,8 @@ struct alloc_probes {
 	enum way {
 		WAY_SESSION, /* one link of entries, which ask for their returns: Linux 6.13 */
 		WAY_LINKS,   /* one link of entries and one of returns: 6.6 */
-		WAY_EVENTS,  /* a perf event for each place: 5.17, which the programs need */
+		WAY_EVENTS,  /* a perf event for each place: 5.17 */
+		WAY_PLACES,  /* the same; the program looks up where it was hit: 5.10 */
 	} way;
 	enum { FILTERS_UNTRIED, FILTERS_PASSED, FILTERS_KILL } filters;
 	bool has_faults; /* alloc_fault is loaded */
@@ -91,7 +93,9 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 	struct bpf_map *const unused[] = { skel->maps.cpu_scratch, skel->maps.switch_scratch,
 					   skel->maps.sweep_scratch, skel->maps.off_states,
 					   skel->maps.kick_rings,    skel->maps.unknown_pcs,
-					   skel->maps.late_scratch,  skel->maps.lock_waits };
+					   skel->maps.late_scratch,  skel->maps.lock_waits,
+					   skel->maps.io_moved,	     skel->maps.off_states_by_tid,
+					   skel->maps.io_moved_by_tid };
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(shared) && rc == 0; i++)
@@ -104,17 +108,44 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 /* The programs that this way attaches, as the kernel has to know them before it loads them. */
 static int choose_programs(struct alloc_bpf *skel, enum way way)
 {
-	const bool session = way == WAY_SESSION;
-	struct bpf_program *const apart[] = { skel->progs.alloc_entries, skel->progs.alloc_returns };
-	int rc = bpf_program__set_autoload(skel->progs.alloc_session, session);
+	const struct {
+		struct bpf_program *program;
+		bool loaded;
+	} programs[] = {
+		{ skel->progs.alloc_session, way == WAY_SESSION },
+		{ skel->progs.alloc_entries, way == WAY_LINKS || way == WAY_EVENTS },
+		{ skel->progs.alloc_returns, way == WAY_LINKS || way == WAY_EVENTS },
+		{ skel->progs.alloc_entries_compat, way == WAY_PLACES },
+		{ skel->progs.alloc_returns_compat, way == WAY_PLACES },
+	};
+	int rc = 0;
 
-	if (session && rc == 0)
-		rc = bpf_program__set_expected_attach_type(skel->progs.alloc_session, ATTACH_UPROBE_SESSION);
-	for (size_t i = 0; i < ARRAY_SIZE(apart) && rc == 0; i++) {
-		rc = bpf_program__set_autoload(apart[i], !session);
-		if (rc == 0 && way == WAY_LINKS)
-			rc = bpf_program__set_expected_attach_type(apart[i], ATTACH_UPROBE_MULTI);
+	for (size_t i = 0; i < ARRAY_SIZE(programs) && rc == 0; i++) {
+		rc = bpf_program__set_autoload(programs[i].program, programs[i].loaded);
+		if (rc == 0 && programs[i].loaded && way <= WAY_LINKS)
+			rc = bpf_program__set_expected_attach_type(
+				programs[i].program,
+				way == WAY_SESSION ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI);
 	}
+	return rc;
+}
+
+/* The maps of this way. Kernels before v6.1 warn of programs like these whose maps take memory when
+ * they are used: check_map_prealloc(). */
+static int choose_maps(struct alloc_bpf *skel, const struct bpf_agent *agent, enum way way,
+		       bool faults)
+{
+	const bool storage = features_has(&agent->features, FEATURE_TASK_STORAGE);
+	int rc = bpf_map__set_autocreate(skel->maps.alloc_tasks, storage);
+
+	if (rc == 0)
+		rc = bpf_map__set_autocreate(skel->maps.alloc_tasks_by_tid, !storage);
+	if (rc == 0)
+		rc = bpf_map__set_autocreate(skel->maps.alloc_moves, faults);
+	if (rc == 0 && way >= WAY_EVENTS)
+		rc = bpf_map__set_map_flags(skel->maps.alloc_live, 0);
+	if (rc == 0 && way >= WAY_EVENTS)
+		rc = bpf_map__set_map_flags(skel->maps.alloc_moves, 0);
 	return rc;
 }
 
@@ -139,12 +170,15 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 
 	if (!skel)
 		return -errno;
-	skel->rodata->have_task_btf = true;
+	skel->rodata->have_task_btf = features_has(&agent->features, FEATURE_TASK_BTF);
+	skel->rodata->have_task_storage = features_has(&agent->features, FEATURE_TASK_STORAGE);
 	skel->rodata->have_vma_walk = features_has(&agent->features, FEATURE_VMA_WALK);
 	fill_gaps(skel);
 	rc = share_maps(skel, agent->skel);
 	if (rc == 0)
 		rc = choose_programs(skel, way);
+	if (rc == 0)
+		rc = choose_maps(skel, agent, way, faults);
 	if (rc == 0)
 		rc = bpf_program__set_autoload(skel->progs.alloc_fault, faults);
 	if (rc == 0)
@@ -170,7 +204,9 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 		{ FEATURE_UPROBE_SESSION, WAY_SESSION },
 		{ FEATURE_UPROBE_MULTI, WAY_LINKS },
 		{ FEATURE_UPROBE_EVENTS, WAY_EVENTS },
+		{ FEATURE_UPROBE_EVENTS, WAY_PLACES },
 	};
+	const bool has_loop = features_has(&agent->features, FEATURE_BPF_LOOP);
 	cleanup(alloc_probes) struct alloc_probes *probes = calloc(1, sizeof(*probes));
 	int rc;
 
@@ -181,13 +217,15 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 	if (!probes->counts)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
 	rc = -EOPNOTSUPP;
-	/* With what needs less, one after the other. */
+	/* With what needs less, one after the other. Kernels that have bpf_loop() have what the programs
+	 * for large blocks take, too. */
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(ways) && rc < 0; i++)
-		if (features_has(&agent->features, ways[i / 2].feature))
+		if (features_has(&agent->features, ways[i / 2].feature) &&
+		    (has_loop || (ways[i / 2].way == WAY_PLACES && i % 2)))
 			rc = load_once(probes, agent, ways[i / 2].way, i % 2 == 0);
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL,
-			       "allocations of programs cannot be probed: %s; it takes Linux 5.17 "
+			       "allocations of programs cannot be probed: %s; it takes Linux 5.10 "
 			       "(`profd --features`)",
 			       strerror(-rc));
 	/* Nobody waits for the processes that hold links. */
@@ -274,7 +312,7 @@ static int open_link(const struct places *p, uint32_t program_fd, uint32_t type,
 	return fd < 0 ? -errno : fd;
 }
 
-/* A link whose program is called at @offset, or where calls of it return. */
+/* A descriptor that keeps the program called at @place, or where calls of it return. */
 static int open_event(const struct places *p, uint32_t type, unsigned place, bool returns)
 {
 	struct perf_event_attr attr = {
@@ -285,14 +323,17 @@ static int open_event(const struct places *p, uint32_t type, unsigned place, boo
 		.probe_offset = p->offsets[place],
 	};
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = p->cookies[place]);
+	const int program_fd = (int)(returns ? p->returns_fd : p->entries_fd);
 	/* The event is of the process's first thread, its breakpoint is in the memory of all. */
 	cleanup_close int event_fd =
 		(int)syscall(SYS_perf_event_open, &attr, p->tgid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 
 	if (event_fd < 0)
 		return -errno;
-	return bpf_link_create((int)(returns ? p->returns_fd : p->entries_fd), event_fd, BPF_PERF_EVENT,
-			       &opts);
+	if (p->way == WAY_EVENTS)
+		return bpf_link_create(program_fd, event_fd, BPF_PERF_EVENT, &opts);
+	/* Links of events came with cookies. */
+	return ioctl(event_fd, PERF_EVENT_IOC_SET_BPF, program_fd) < 0 ? -errno : take_fd(&event_fd);
 }
 
 static int open_events(const struct places *p, int *fds)
@@ -312,7 +353,7 @@ static int open_events(const struct places *p, int *fds)
 /* How many descriptors keep the probes: at @fds, which has room for HELD_MAX. */
 static int open_probes(const struct places *p, int *fds)
 {
-	if (p->way == WAY_EVENTS)
+	if (p->way >= WAY_EVENTS)
 		return open_events(p, fds);
 	fds[0] = open_link(p, p->entries_fd,
 			   p->way == WAY_SESSION ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI,
@@ -424,18 +465,43 @@ static unsigned rank_of(uint8_t kind)
 	return kind == ALLOC_MALLOC ? 0 : kind == ALLOC_FREE ? 2 : 1;
 }
 
+/* Tells the programs whose places these are, for WAY_PLACES each of them, too. */
+static void publish_places(struct alloc_bpf *skel, const struct places *places, uint32_t slot,
+			   uint64_t bias)
+{
+	struct alloc_places *to = &skel->bss->places[slot];
+
+	*to = (struct alloc_places){ .cookie[0] = ALLOC_COOKIE(ALLOC_MALLOC, 0, 0, 0, 0, slot, 0) };
+	for (unsigned i = 0; i < places->count; i++) {
+		to->address[i + 1] = places->offsets[i] + bias;
+		to->cookie[i + 1] = places->cookies[i];
+	}
+	for (unsigned i = 0; i < ALLOC_SLOTS_MAX; i++)
+		if (skel->bss->slots[i].tgid == places->tgid)
+			skel->bss->slots[i].tgid = 0;
+	skel->bss->slots[slot].tgid = places->tgid;
+}
+
+/* For an entry, or for a return. */
+static struct bpf_program *program_of(const struct alloc_bpf *skel, enum way way, bool returns)
+{
+	if (way == WAY_SESSION)
+		return skel->progs.alloc_session;
+	if (way == WAY_PLACES)
+		return returns ? skel->progs.alloc_returns_compat : skel->progs.alloc_entries_compat;
+	return returns ? skel->progs.alloc_returns : skel->progs.alloc_entries;
+}
+
 int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachment *a)
 {
-	const struct alloc_bpf *skel = probes->skel;
 	const bool session = probes->way == WAY_SESSION;
 	const uint64_t flags = (a->relays ? ALLOC_COOKIE_RELAYS : 0) |
 			       (session || a->returns ? ALLOC_COOKIE_SESSION : 0) |
 			       (!session && a->returns ? ALLOC_COOKIE_RETURNS : 0);
 	struct places places = {
 		.way = probes->way,
-		.entries_fd = (uint32_t)bpf_program__fd(session ? skel->progs.alloc_session
-								: skel->progs.alloc_entries),
-		.returns_fd = (uint32_t)bpf_program__fd(skel->progs.alloc_returns),
+		.entries_fd = (uint32_t)bpf_program__fd(program_of(probes->skel, probes->way, false)),
+		.returns_fd = (uint32_t)bpf_program__fd(program_of(probes->skel, probes->way, true)),
 		.path = a->path,
 		.tgid = a->tgid,
 	};
@@ -453,7 +519,7 @@ int alloc_probes_attach(struct alloc_probes *probes, const struct alloc_attachme
 			ALLOC_COOKIE(site->kind, site->argument[0], site->argument[1], site->argument[2],
 				     site->pushed, a->slot, flags);
 	}
-	probes->skel->bss->slots[a->slot].tgid = a->tgid;
+	publish_places(probes->skel, &places, a->slot, a->bias);
 	return start_holder(probes, &places);
 }
 
@@ -655,6 +721,7 @@ static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_atta
 static struct alloc_attachment measured_in(pid_t tgid, const struct control_alloc_site *site)
 {
 	return (struct alloc_attachment){ .path = "/proc/self/exe",
+					  .bias = (uintptr_t)alloc_probes_measured - site->fo,
 					  .tgid = (uint32_t)tgid,
 					  .slot = MEASURE_SLOT,
 					  .sites = site,
@@ -664,12 +731,13 @@ static struct alloc_attachment measured_in(pid_t tgid, const struct control_allo
 int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double *ret_returned_ns)
 {
 	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { ARCH_NUMBERED_FIRST } };
-	struct alloc_attachment attachment = measured_in(getpid(), &site);
+	struct alloc_attachment attachment;
 	double bare = timed_calls_ns(), hit, returned;
 	int rc = own_offset((uintptr_t)alloc_probes_measured, &site.fo);
 
 	if (rc < 0)
 		return rc;
+	attachment = measured_in(getpid(), &site);
 	hit = timed_hits_ns(probes, &attachment, ALLOC_TRACK_NONE) - bare;
 	attachment.returns = true;
 	returned = timed_hits_ns(probes, &attachment, ALLOC_TRACK_ALL) - bare;

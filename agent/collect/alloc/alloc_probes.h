@@ -25,6 +25,7 @@ void alloc_probes_destroy(struct alloc_probes *probes);
 CLEANUP_DEFINE(alloc_probes, struct alloc_probes *, alloc_probes_destroy);
 struct alloc_attachment {
 	const char *path; /* of the mapped file; /proc/PID/map_files is one */
+	uint64_t bias;	  /* of its mapping: address - bias = file offset */
 	uint32_t tgid;
 	uint32_t slot;
 	const struct control_alloc_site *sites;

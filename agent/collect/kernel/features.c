@@ -239,16 +239,10 @@ static int try_uprobe_event(void)
 }
 
 /* By links, which take the six capabilities (v6.6), or else by single events, which take
- * CAP_SYS_ADMIN: perf_uprobe_event_init(). Attach cookies came with v5.15. */
+ * CAP_SYS_ADMIN: perf_uprobe_event_init(). */
 static int try_uprobe_events(const struct btf *btf)
 {
-	int rc = try_task_storage(btf);
-
-	if (rc == 0 && !has_attach_type(btf, "BPF_TRACE_UPROBE_MULTI"))
-		rc = try_uprobe_event();
-	if (rc == 0)
-		rc = try_helper(BPF_PROG_TYPE_KPROBE, BPF_FUNC_get_attach_cookie);
-	return rc ? rc : try_loop(btf);
+	return has_attach_type(btf, "BPF_TRACE_UPROBE_MULTI") ? 0 : try_uprobe_event();
 }
 
 /* Links came with v6.6, sessions with v6.13. Whether loading is permitted the programs' own loading
@@ -375,7 +369,9 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_TASK_PT_REGS] = { "task_pt_regs", false,
 				   "registers are looked for at the end of a thread's kernel stack",
 				   "kernel 5.15 or newer has it", try_task_pt_regs },
-	[FEATURE_BPF_LOOP] = { "bpf_loop", false, "no wakers, locks of the kernel and bytes of io_uring",
+	[FEATURE_BPF_LOOP] = { "bpf_loop", false,
+			       "no wakers, locks of the kernel and bytes of io_uring; native memory "
+			       "estimates blocks of 128 KiB and more like others",
 			       "kernel 5.17 or newer has it", try_loop },
 	[FEATURE_TASK_STORAGE] = { "task_storage", false,
 				   "waits of the 32,768 threads seen last, in a map",
@@ -388,7 +384,7 @@ static const struct probe probes[FEATURE_MAX] = {
 			       "this kernel has no tracepoint " ARCH_IRQ_WORK_GROUP ":" ARCH_IRQ_WORK_EVENT,
 			       try_irq_work },
 	[FEATURE_UPROBE_EVENTS] = { "uprobe_events", false, "no memory and alloc of native programs",
-				    "kernel 5.17 or newer with CONFIG_UPROBE_EVENTS has it",
+				    "kernel 5.10 or newer with CONFIG_UPROBE_EVENTS has it",
 				    try_uprobe_events },
 	[FEATURE_UPROBE_MULTI] = { "uprobe_multi", false,
 				   "memory and alloc of native programs by one event for each function, "
