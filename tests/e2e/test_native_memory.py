@@ -79,10 +79,6 @@ def test_alloc_by_events():
     test_alloc(*EVENTS)
 
 
-def test_alloc_by_places():
-    test_alloc(*PLACES)
-
-
 def judge_large(row, before, after, last, options):
     """Blocks with mappings of their own are known one by one: what was observed, to the byte. Kernels before 5.17 do not tell
     of them; they are estimated there, if any was met in a window."""
@@ -270,4 +266,5 @@ def test_waking_up():
 
 
 if __name__ == "__main__":
-    main(test_alloc, test_alloc_by_events, test_alloc_by_places, test_memory, test_memory_by_links, test_memory_by_events, test_memory_by_places, test_growing_blocks, test_leak_in_cpp, test_refused, test_switched_off, test_waking_up, test_nothing_is_left)
+    main(test_alloc, test_alloc_by_events, test_memory, test_memory_by_links, test_memory_by_events, test_memory_by_places,
+         test_growing_blocks, test_leak_in_cpp, test_refused, test_switched_off, test_waking_up, test_nothing_is_left)
