@@ -628,6 +628,7 @@ int alloc_returns_compat(struct arch_regs *ctx)
 #define FAULT_WRITE	2  /* arch/x86/include/asm/trap_pf.h: X86_PF_WRITE */
 #define CODE_FRAMES_MAX 16 /* of the allocator, from its innermost function on */
 #define EBUSY		16 /* of bpf_find_vma(): the mappings are locked for a change */
+#define TREE_DEPTH_MAX	40 /* twice the logarithm of the mappings that a process may have */
 
 static long alloc_vma_found(struct task_struct *task, struct vm_area_struct *vma, uint64_t *begin)
 {
@@ -656,24 +657,66 @@ static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
 	return ended;
 }
 
-static __always_inline uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid,
-						  struct arch_regs *regs,
-						  const struct alloc_owner *owner, bool in_call)
+static __always_inline bool alloc_fault_begin(struct scratch *s, uint32_t tgid,
+					      const void *regs, bool with_loop)
 {
-	struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
+		return false;
+	arch_start_unwind(&s->at, &s->regs);
+	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
+	return true;
+}
+
+/* Apart from the walk that follows, which has what this used of the stack. */
+static __attribute__((noinline)) int alloc_leave(struct scratch *s, const struct alloc_owner *owner,
+						 bool in_call)
+{
 	struct alloc_walk walk = { s, owner->code_va, owner->code_end_va, in_call };
 
-	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
+	return (int)bpf_loop(CODE_FRAMES_MAX, alloc_leave_turn, &walk, 0);
+}
+
+static __attribute__((noinline)) uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid,
+							    const void *regs,
+							    const struct alloc_owner *owner,
+							    bool in_call)
+{
+	if (!alloc_fault_begin(s, tgid, regs, true))
 		return 0;
-	arch_start_unwind(&s->at, &s->regs);
-	walk_begin(s, tgid, target, true);
-	bpf_loop(CODE_FRAMES_MAX, alloc_leave_turn, &walk, 0);
+	alloc_leave(s, owner, in_call);
 	if (s->going)
 		walk_whole(s);
-	if (!s->stack.frame_count)
+	return alloc_walk_send(s);
+}
+
+/* The same turn where there is no bpf_loop(): verified once. */
+__attribute__((noinline)) int alloc_leave_compat(uint32_t in_call)
+{
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32, zero = 0;
+	const struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	struct alloc_walk walk = { .scratch = bpf_map_lookup_elem(&alloc_fault_scratch, &zero),
+				   .in_call = in_call };
+
+	if (!owner || !walk.scratch)
+		return 1;
+	walk.code_va = owner->code_va;
+	walk.code_end_va = owner->code_end_va;
+	return alloc_leave_turn(0, &walk);
+}
+
+WALK_COMPAT(alloc_fault_turn, alloc_fault_scratch)
+
+static __attribute__((noinline)) uint64_t alloc_fault_stack_compat(struct scratch *s, uint32_t tgid,
+								   const void *regs, bool in_call)
+{
+	if (!alloc_fault_begin(s, tgid, regs, false))
 		return 0;
-	outcome_count(s->stack.outcome);
-	return stack_send(s);
+	for (uint32_t i = 0; i < CODE_FRAMES_MAX; i++)
+		if (alloc_leave_compat(in_call && !i))
+			break;
+	if (s->going)
+		walk_compat(alloc_fault_turn);
+	return alloc_walk_send(s);
 }
 
 static __attribute__((noinline)) bool alloc_mapped(uint32_t slot, uint64_t address, uint64_t ip,
@@ -691,17 +734,48 @@ static __attribute__((noinline)) bool alloc_mapped(uint32_t slot, uint64_t addre
 	return alloc_send(&event, BPF_RB_NO_WAKEUP);
 }
 
+/* The first address of the mapping without a file that holds @address, where bpf_find_vma() is not
+ * there (before v5.17): by the tree of mappings that those kernels have. A read that meets a change
+ * by another thread finds none. */
+__attribute__((noinline)) uint64_t alloc_tree_begin(uint64_t address)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct mm_struct___rb *mm = (void *)BPF_CORE_READ(task, mm);
+	struct vm_area_struct *vma;
+	struct rb_node *node;
+	uint64_t start;
+
+	if (!bpf_core_field_exists(mm->mm_rb))
+		return 0;
+	node = BPF_CORE_READ(mm, mm_rb.rb_node);
+	for (uint32_t i = 0; i < TREE_DEPTH_MAX && node; i++) {
+		vma = (void *)((char *)node - bpf_core_field_offset(struct vm_area_struct___rb, vm_rb));
+		start = BPF_CORE_READ(vma, vm_start);
+		if (address < start)
+			node = BPF_CORE_READ(node, rb_left);
+		else if (address >= BPF_CORE_READ(vma, vm_end))
+			node = BPF_CORE_READ(node, rb_right);
+		else
+			return BPF_CORE_READ(vma, vm_file) ? 0 : start;
+	}
+	return 0;
+}
+
 /* Is @address where a mapping begins? While other threads change the mappings the kernel does not
  * say. Until it is known which instruction writes headers, a touch by the one that was the last to
  * touch a new mapping is taken for a block then, and its header decides. Others are not: each page
  * that memset() writes would be one, and use up the stacks that may be walked. */
-static __always_inline bool alloc_begins(struct task_struct *task, struct alloc_owner *owner,
-					 uint64_t address, uint64_t ip)
+static __always_inline bool alloc_begins(struct alloc_owner *owner, uint64_t address, uint64_t ip,
+					 bool with_loop)
 {
 	const bool allocator = ip >= owner->code_va && ip < owner->code_end_va;
 	uint64_t begin = 0;
-	long rc = bpf_find_vma(task, address, alloc_vma_found, &begin, 0);
+	long rc = 0;
 
+	if (with_loop)
+		rc = bpf_find_vma(bpf_get_current_task_btf(), address, alloc_vma_found, &begin, 0);
+	else
+		begin = alloc_tree_begin(address);
 	if (rc == -EBUSY)
 		return allocator && !owner->header_ip && (!owner->first_ip || ip == owner->first_ip);
 	if (rc || begin != address)
@@ -711,15 +785,10 @@ static __always_inline bool alloc_begins(struct task_struct *task, struct alloc_
 	return true;
 }
 
-/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
- * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
- * says which instruction wrote it: from then on mappings that the kernel joined to those below are
- * known by that. */
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
+static __always_inline int alloc_touched(unsigned long address, const struct arch_regs *regs,
+					 unsigned long error, bool with_loop)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	uint32_t tgid = task->tgid;
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	uint64_t ip, stack;
 	struct scratch *s;
@@ -727,8 +796,8 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
 		return 0;
 	address &= ~PAGE_MASK;
-	ip = arch_ip((struct arch_regs *)regs);
-	if ((ip != owner->header_ip && !alloc_begins(task, owner, address, ip)) || !owner->left)
+	ip = arch_ip(regs);
+	if ((ip != owner->header_ip && !alloc_begins(owner, address, ip, with_loop)) || !owner->left)
 		return 0;
 	owner->left--;
 	s = scratch_enter(&alloc_fault_scratch);
@@ -736,11 +805,28 @@ int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned 
 		outcome_count(OUTCOME_scratch_busy);
 		return 0;
 	}
-	stack = alloc_fault_stack(s, tgid, (struct arch_regs *)regs, owner, false);
+	stack = with_loop ? alloc_fault_stack(s, tgid, regs, owner, false)
+			  : alloc_fault_stack_compat(s, tgid, regs, false);
 	scratch_leave(s);
 	if (stack)
 		alloc_mapped(owner->slot, address, ip, stack);
 	return 0;
+}
+
+/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
+ * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
+ * says which instruction wrote it: from then on mappings that the kernel joined to those below are
+ * known by that. */
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
+{
+	return alloc_touched(address, (struct arch_regs *)regs, error, true);
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(alloc_fault_compat, unsigned long address, struct pt_regs *regs, unsigned long error)
+{
+	return alloc_touched(address, (struct arch_regs *)regs, error, false);
 }
 
 /* A file-less mapping whose length is a multiple of a huge page is put where huge pages fit: the
@@ -759,22 +845,18 @@ static __always_inline uint64_t alloc_moved_to(uint64_t found, uint64_t from, ui
 /* realloc() moves such blocks by mremap(). The pages come along, so no first touch tells of the new
  * address, but the kernel looks for it. One entry follows a block through any number of moves. What
  * is resized in place keeps its header. */
-SEC("tp_btf/vm_unmapped_area")
-int BPF_PROG(alloc_mremap, unsigned long found, struct vm_unmapped_area_info *info)
+static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, bool with_loop)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	uint32_t tgid = task->tgid;
-	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	struct alloc_moved moved = { .first_ns = bpf_ktime_get_ns() }, *before;
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	const void *regs = current_saved_regs();
 	struct alloc_key key = {};
-	struct arch_regs *regs;
 	struct arch_call call;
 	struct scratch *s;
 
-	if (!owner || found & PAGE_MASK)
+	if (!owner || found & PAGE_MASK || !arch_read_call(&call, regs))
 		return 0;
-	regs = (struct arch_regs *)bpf_task_pt_regs(task);
-	arch_get_call(&call, regs);
 	if (arch_system_call(&call) != ARCH_MREMAP || arch_is_compat32(&call))
 		return 0;
 	moved.bytes = arch_third_argument(&call);
@@ -791,14 +873,27 @@ int BPF_PROG(alloc_mremap, unsigned long found, struct vm_unmapped_area_info *in
 	}
 	s = owner->left ? scratch_enter(&alloc_fault_scratch) : NULL;
 	if (s) {
-		uint64_t stack = alloc_fault_stack(s, tgid, regs, owner, true);
+		uint64_t stack = with_loop ? alloc_fault_stack(s, tgid, regs, owner, true)
+					   : alloc_fault_stack_compat(s, tgid, regs, true);
 
 		owner->left--;
 		scratch_leave(s);
 		moved.stack = stack ? stack : moved.stack;
 	}
 	key.address = alloc_moved_to(found, arch_first_argument(&call), arch_third_argument(&call),
-				     info->length);
+				     looked_for);
 	bpf_map_update_elem(&alloc_moves, &key, &moved, BPF_ANY);
 	return 0;
+}
+
+SEC("tp_btf/vm_unmapped_area")
+int BPF_PROG(alloc_mremap, unsigned long found, struct vm_unmapped_area_info *info)
+{
+	return alloc_moves_to(found, info->length, true);
+}
+
+SEC("tp_btf/vm_unmapped_area")
+int BPF_PROG(alloc_mremap_compat, unsigned long found, struct vm_unmapped_area_info *info)
+{
+	return alloc_moves_to(found, info->length, false);
 }

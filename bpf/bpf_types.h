@@ -203,6 +203,22 @@ struct mm_struct___list {
 	struct vm_area_struct *mmap;
 };
 
+/* Before v6.1 (524e00b36e8c "mm: remove rb tree."). */
+struct rb_node {
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+};
+
+struct vm_area_struct___rb {
+	struct rb_node vm_rb;
+};
+
+struct mm_struct___rb {
+	struct {
+		struct rb_node *rb_node;
+	} mm_rb;
+};
+
 /* Since v6.1 (d4af56c5c7c6 "mm: start tracking VMAs with maple tree"). */
 struct maple_tree {
 	void *ma_root;

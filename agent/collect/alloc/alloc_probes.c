@@ -106,26 +106,32 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 }
 
 /* The programs that this way attaches, as the kernel has to know them before it loads them. */
-static int choose_programs(struct alloc_bpf *skel, enum way way)
+static int choose_programs(struct alloc_bpf *skel, enum way way, bool faults, bool moves)
 {
+	const bool old = way == WAY_PLACES, apart = way == WAY_LINKS || way == WAY_EVENTS;
+	const uint32_t multi = way == WAY_LINKS ? ATTACH_UPROBE_MULTI : 0;
 	const struct {
 		struct bpf_program *program;
 		bool loaded;
+		uint32_t attach_type; /* 0 = as the program's section says */
 	} programs[] = {
-		{ skel->progs.alloc_session, way == WAY_SESSION },
-		{ skel->progs.alloc_entries, way == WAY_LINKS || way == WAY_EVENTS },
-		{ skel->progs.alloc_returns, way == WAY_LINKS || way == WAY_EVENTS },
-		{ skel->progs.alloc_entries_compat, way == WAY_PLACES },
-		{ skel->progs.alloc_returns_compat, way == WAY_PLACES },
+		{ skel->progs.alloc_session, way == WAY_SESSION, ATTACH_UPROBE_SESSION },
+		{ skel->progs.alloc_entries, apart, multi },
+		{ skel->progs.alloc_returns, apart, multi },
+		{ skel->progs.alloc_entries_compat, old, 0 },
+		{ skel->progs.alloc_returns_compat, old, 0 },
+		{ skel->progs.alloc_fault, faults && !old, 0 },
+		{ skel->progs.alloc_fault_compat, faults && old, 0 },
+		{ skel->progs.alloc_mremap, moves && !old, 0 },
+		{ skel->progs.alloc_mremap_compat, moves && old, 0 },
 	};
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(programs) && rc == 0; i++) {
 		rc = bpf_program__set_autoload(programs[i].program, programs[i].loaded);
-		if (rc == 0 && programs[i].loaded && way <= WAY_LINKS)
-			rc = bpf_program__set_expected_attach_type(
-				programs[i].program,
-				way == WAY_SESSION ? ATTACH_UPROBE_SESSION : ATTACH_UPROBE_MULTI);
+		if (rc == 0 && programs[i].loaded && programs[i].attach_type)
+			rc = bpf_program__set_expected_attach_type(programs[i].program,
+								   programs[i].attach_type);
 	}
 	return rc;
 }
@@ -150,11 +156,9 @@ static int choose_maps(struct alloc_bpf *skel, const struct bpf_agent *agent, en
 }
 
 /* The tracepoint is there since Linux 5.8. */
-static bool has_moves(const struct bpf_agent *agent)
+static bool has_moves(void)
 {
-	struct btf *btf = features_has(&agent->features, FEATURE_TASK_PT_REGS)
-				  ? btf__load_vmlinux_btf()
-				  : NULL;
+	struct btf *btf = btf__load_vmlinux_btf();
 	const bool has = btf && btf__find_by_name_kind(btf, "btf_trace_vm_unmapped_area",
 						       BTF_KIND_TYPEDEF) > 0;
 
@@ -171,18 +175,15 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 	if (!skel)
 		return -errno;
 	skel->rodata->have_task_btf = features_has(&agent->features, FEATURE_TASK_BTF);
+	skel->rodata->have_task_pt_regs = features_has(&agent->features, FEATURE_TASK_PT_REGS);
 	skel->rodata->have_task_storage = features_has(&agent->features, FEATURE_TASK_STORAGE);
 	skel->rodata->have_vma_walk = features_has(&agent->features, FEATURE_VMA_WALK);
 	fill_gaps(skel);
 	rc = share_maps(skel, agent->skel);
 	if (rc == 0)
-		rc = choose_programs(skel, way);
+		rc = choose_programs(skel, way, faults, faults && has_moves());
 	if (rc == 0)
 		rc = choose_maps(skel, agent, way, faults);
-	if (rc == 0)
-		rc = bpf_program__set_autoload(skel->progs.alloc_fault, faults);
-	if (rc == 0)
-		rc = bpf_program__set_autoload(skel->progs.alloc_mremap, faults && has_moves(agent));
 	if (rc == 0)
 		rc = alloc_bpf__load(skel);
 	if (rc < 0) {
@@ -217,11 +218,10 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 	if (!probes->counts)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
 	rc = -EOPNOTSUPP;
-	/* With what needs less, one after the other. Kernels that have bpf_loop() have what the programs
-	 * for large blocks take, too. */
+	/* With what needs less, one after the other. */
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(ways) && rc < 0; i++)
 		if (features_has(&agent->features, ways[i / 2].feature) &&
-		    (has_loop || (ways[i / 2].way == WAY_PLACES && i % 2)))
+		    (has_loop || ways[i / 2].way == WAY_PLACES))
 			rc = load_once(probes, agent, ways[i / 2].way, i % 2 == 0);
 	if (rc < 0)
 		return err_set(err, -rc, NULL, NULL,
@@ -576,17 +576,21 @@ int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_
 			     uint64_t code_va, uint64_t code_end_va)
 {
 	const struct alloc_owner owner = { .code_va = code_va, .code_end_va = code_end_va, .slot = slot };
+	const bool old = probes->way == WAY_PLACES;
+	const struct bpf_program *moves;
 	int rc;
 
 	if (!probes->has_faults)
 		return -EOPNOTSUPP;
 	if (!probes->faults) {
-		probes->faults = bpf_program__attach(probes->skel->progs.alloc_fault);
+		probes->faults = bpf_program__attach(old ? probes->skel->progs.alloc_fault_compat
+							 : probes->skel->progs.alloc_fault);
 		if (!probes->faults)
 			return -errno;
 	}
-	if (!probes->moves && bpf_program__autoload(probes->skel->progs.alloc_mremap))
-		probes->moves = bpf_program__attach(probes->skel->progs.alloc_mremap);
+	moves = old ? probes->skel->progs.alloc_mremap_compat : probes->skel->progs.alloc_mremap;
+	if (!probes->moves && bpf_program__autoload(moves))
+		probes->moves = bpf_program__attach(moves);
 	rc = bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid, &owner, BPF_NOEXIST);
 	probes->owners += rc == 0;
 	return rc;

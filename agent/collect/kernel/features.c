@@ -369,9 +369,7 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_TASK_PT_REGS] = { "task_pt_regs", false,
 				   "registers are looked for at the end of a thread's kernel stack",
 				   "kernel 5.15 or newer has it", try_task_pt_regs },
-	[FEATURE_BPF_LOOP] = { "bpf_loop", false,
-			       "no wakers, locks of the kernel and bytes of io_uring; native memory "
-			       "estimates blocks of 128 KiB and more like others",
+	[FEATURE_BPF_LOOP] = { "bpf_loop", false, "no wakers, locks of the kernel and bytes of io_uring",
 			       "kernel 5.17 or newer has it", try_loop },
 	[FEATURE_TASK_STORAGE] = { "task_storage", false,
 				   "waits of the 32,768 threads seen last, in a map",
