@@ -33,7 +33,13 @@ static inline uint64_t arch_return_address(uint64_t word)
 
 #define ARCH_MUTEX_BYTES 48u /* of glibc's pthread_mutex_t */
 
-#define ARCH_USER_END (1ull << 52)
+#define ARCH_USER_END  (1ull << 52)
+#define ARCH_USUAL_END (1ull << ARCH_CODE_BITS)
+
+/* Thread-local storage is of variant I: variables of the program begin behind the two words at the
+ * thread pointer, which lies at the end of the structure that pthread_t points to. */
+#define ARCH_TLS_ABOVE	  1
+#define ARCH_GLIBC_TID_AT 0xd0u
 
 #define ARCH_HAS_HOTSPOT    0 /* bpf/hotspot.bpf.h knows the code of its x86-64 port only */
 #define ARCH_HOTSPOT_METHOD 12u
@@ -96,6 +102,13 @@ static inline uint32_t arch_instruction(const uint8_t code[16], uint32_t at)
 static inline bool arch_is_sigreturn(const uint8_t code[16])
 {
 	return arch_instruction(code, 0) == 0xd2801168 && arch_instruction(code, 4) == 0xd4000001;
+}
+
+/* brk, whatever its number: the kernel's uprobes, debuggers and sanitizers have different ones. */
+#define ARCH_BREAKPOINT_BYTES 4u
+static inline bool arch_is_breakpoint(const uint8_t *code)
+{
+	return code[3] == 0xd4 && (code[2] & 0xe0) == 0x20 && (code[0] & 0x1f) == 0;
 }
 
 #define ARCH_RET  0xd65f03c0u

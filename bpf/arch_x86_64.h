@@ -60,6 +60,13 @@ static inline uint64_t arch_return_address(uint64_t word)
 	{ 8, ARCH_REG_COUNT }, { 16, 8 }, { 17, 9 }, { 18, 10 }, { 19, 11 }, { 20, 12 },           \
 	{ 21, 13 }, { 22, 14 }, { 23, 15 }
 
+/* Does the code at @code begin with a breakpoint? int3 */
+#define ARCH_BREAKPOINT_BYTES 1u
+static inline bool arch_is_breakpoint(const uint8_t *code)
+{
+	return code[0] == 0xcc;
+}
+
 /* The prefix of the kernel's function of a system call: arch/x86/include/asm/syscall_wrapper.h. */
 #define ARCH_CALL_PREFIX "__x64_sys_"
 
@@ -80,8 +87,16 @@ static inline uint64_t arch_return_address(uint64_t word)
 
 #define ARCH_MUTEX_BYTES 40u /* of glibc's pthread_mutex_t */
 
-/* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. */
-#define ARCH_USER_END (1ull << 56)
+/* User addresses end below 2^56 with five-level page tables; everything above is the kernel's. What
+ * a program gets without asking for high addresses ends below ARCH_USUAL_END. */
+#define ARCH_USER_END  (1ull << 56)
+#define ARCH_USUAL_END (1ull << 47)
+
+/* The ELF specification's layout of thread-local storage is variant II: variables of the program
+ * end at the thread pointer, which is glibc's and musl's pthread_t. */
+#define ARCH_TLS_ABOVE 0
+/* The thread's number in glibc's struct pthread: nptl/descr.h, tid. */
+#define ARCH_GLIBC_TID_AT 0x2d0u
 
 /* struct rt_sigframe of arch/x86/include/asm/sigframe.h: the handler's return has popped pretcode,
  * so sp points at struct ucontext; uc_mcontext (struct sigcontext_64) follows 40 bytes later. */

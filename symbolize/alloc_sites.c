@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Straight-line decoding of the first instructions of a function, just far enough to know how long
- * each is, which general registers it writes and whether the kernel emulates it. Encodings: Intel
- * SDM volume 2, appendix A (opcode maps). */
+/* Which functions of a file are its allocator's, and where x86-64 code can be probed: straight-line
+ * decoding of the first instructions of a function, just far enough to know how long each is, which
+ * general registers it writes and whether the kernel emulates it. Encodings: Intel SDM volume 2,
+ * appendix A (opcode maps). */
 #include "symbolize/alloc_sites.h"
 
 #include <errno.h>
@@ -425,8 +426,8 @@ static bool is_emulated(const struct insn *insn)
 	}
 }
 
-int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind,
-		    struct control_alloc_site *ret)
+static int find_amd64(const uint8_t *code, size_t len, enum alloc_kind kind,
+		      struct control_alloc_site *ret)
 {
 	const uint8_t *at = code,
 		      *end = code + (len < ALLOC_SITE_SCAN_BYTES ? len : ALLOC_SITE_SCAN_BYTES);
@@ -463,6 +464,13 @@ int alloc_site_find(const uint8_t *code, size_t len, enum alloc_kind kind,
 	site.flags = ALLOC_SITE_STEPPED;
 	*ret = site;
 	return 0;
+}
+
+int alloc_site_find(uint16_t machine, const uint8_t *code, size_t len, enum alloc_kind kind,
+		    struct control_alloc_site *ret)
+{
+	return machine == EM_AARCH64 ? alloc_site_find_arm64(code, len, kind, ret)
+				     : find_amd64(code, len, kind, ret);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -566,8 +574,8 @@ static bool has_own_operators(enum alloc_family family)
 	       family == ALLOC_FAMILY_MIMALLOC;
 }
 
-static bool add_site(Elf *elf, const struct elf_segments *segments, const struct found *found,
-		     size_t which, struct control_alloc_site *ret)
+static bool add_site(Elf *elf, uint16_t machine, const struct elf_segments *segments,
+		     const struct found *found, size_t which, struct control_alloc_site *ret)
 {
 	uint64_t fo, end_fo, left, size = found->size[which];
 	struct bytes code;
@@ -580,7 +588,7 @@ static bool add_site(Elf *elf, const struct elf_segments *segments, const struct
 	left = end_fo - fo;
 	len = left < ALLOC_SITE_SCAN_BYTES ? left : ALLOC_SITE_SCAN_BYTES;
 	if (elf_raw_bytes(elf, fo, len, &code) < 0 ||
-	    alloc_site_find(code.at, len, functions[which].kind, ret) < 0)
+	    alloc_site_find(machine, code.at, len, functions[which].kind, ret) < 0)
 		return false;
 	ret->code_len = (uint8_t)(len - ret->fo < ALLOC_SITE_CODE_BYTES ? len - ret->fo
 									: ALLOC_SITE_CODE_BYTES);
@@ -606,7 +614,8 @@ unsigned alloc_sites_load(Elf *elf, struct control_alloc_site ret[ALLOC_SITES_MA
 	GElf_Ehdr header;
 
 	*ret_family = ALLOC_FAMILY_NONE;
-	if (!gelf_getehdr(elf, &header) || header.e_machine != EM_X86_64 ||
+	if (!gelf_getehdr(elf, &header) ||
+	    (header.e_machine != EM_X86_64 && header.e_machine != EM_AARCH64) ||
 	    elf_segments_load(elf, &segments) < 0)
 		return 0;
 	(void)!elf_each_symbol(elf, SHT_DYNSYM, TABLE_SYMBOLS_MAX, look_at, &found);
@@ -617,7 +626,7 @@ unsigned alloc_sites_load(Elf *elf, struct control_alloc_site ret[ALLOC_SITES_MA
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(functions) && count < ALLOC_SITES_MAX; i++)
 		if (found.ev[i] && (functions[i].always || has_own_operators(found.family)) &&
-		    add_site(elf, &segments, &found, i, &ret[count]) &&
+		    add_site(elf, header.e_machine, &segments, &found, i, &ret[count]) &&
 		    !is_there(ret, count, ret[count].fo))
 			count++;
 	*ret_family = found.family ? found.family : ALLOC_FAMILY_OTHER;

@@ -14,15 +14,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct alloc_chunk chunk = { 0 };
 
-	for (int kind = 0; kind <= ALLOC_KIND_MAX; kind++) {
+	for (int i = 0; i <= 2 * ALLOC_KIND_MAX + 1; i++) {
+		const uint16_t machine = i % 2 ? EM_AARCH64 : EM_X86_64;
 		struct control_alloc_site site = { 0 };
 
-		if (alloc_site_find(data, len, (enum alloc_kind)kind, &site) < 0)
+		if (alloc_site_find(machine, data, len, (enum alloc_kind)(i / 2), &site) < 0)
 			continue;
 		if (site.fo >= len || site.fo >= ALLOC_SITE_SCAN_BYTES)
 			abort();
-		for (unsigned i = 0; i < 3; i++)
-			if (site.argument[i] > 15)
+		for (unsigned k = 0; k < 3; k++)
+			if (site.argument[k] > 15)
 				abort();
 		(void)alloc_probes_can_probe(&site);
 	}

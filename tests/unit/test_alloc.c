@@ -133,14 +133,49 @@ static void test_site_find(void **state)
 		const struct site_case *c = &cases[i];
 		struct control_alloc_site site = { 0 };
 
-		assert_int_equal(alloc_site_find(c->code, c->len, c->kind, &site), 0);
+		assert_int_equal(alloc_site_find(EM_X86_64, c->code, c->len, c->kind, &site), 0);
 		if (site.fo != c->fo || site.flags != c->flags || site.argument[0] != c->first ||
 		    site.pushed != c->pushed || (c->second && site.argument[1] != c->second))
 			fail_msg("%s: at %d, flags %d, register %d", c->what, (int)site.fo, site.flags,
 				 site.argument[0]);
 	}
-	assert_true(alloc_site_find(cases[0].code, 0, ALLOC_MALLOC,
+	assert_true(alloc_site_find(EM_X86_64, cases[0].code, 0, ALLOC_MALLOC,
 				    &(struct control_alloc_site){ 0 }) < 0);
+}
+
+/* AArch64: the first instruction, whatever it is. */
+static void test_site_find_arm64(void **state)
+{
+	static const struct {
+		uint32_t insn;
+		uint8_t flags;
+	} cases[] = {
+		{ 0xa9bc7bfd, ALLOC_SITE_STEPPED }, /* stp x29, x30, [sp, #-64]! */
+		{ 0xd503233f, ALLOC_SITE_STEPPED }, /* paciasp */
+		{ 0xd503245f, ALLOC_SITE_STEPPED }, /* bti c */
+		{ 0x5800008b, ALLOC_SITE_STEPPED }, /* ldr x11, literal */
+		{ 0xb4000880, 0 },		    /* cbz x0, … */
+		{ 0xb7f81973, 0 },		    /* tbnz x19, #63, … */
+		{ 0x900008b7, 0 },		    /* adrp x23, … */
+		{ 0x17fffcef, 0 },		    /* b … */
+		{ 0x54000122, 0 },		    /* b.cs … */
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct control_alloc_site site = { .fo = 1 };
+
+		assert_int_equal(alloc_site_find(EM_AARCH64, (const uint8_t *)&cases[i].insn, 4,
+						 ALLOC_POSIX_MEMALIGN, &site),
+				 0);
+		assert_int_equal(site.fo, 0);
+		assert_int_equal(site.pushed, 0);
+		assert_int_equal(site.flags, cases[i].flags);
+		for (unsigned k = 0; k < 3; k++)
+			assert_int_equal(site.argument[k], k);
+	}
+	assert_int_equal(alloc_site_find(EM_AARCH64, (const uint8_t *)&cases[0].insn, 3, ALLOC_FREE,
+					 &(struct control_alloc_site){ 0 }),
+			 -ENODATA);
 }
 
 /* Every byte sequence is survived and the site lies within. */
@@ -159,7 +194,7 @@ static void test_site_find_any_bytes(void **state)
 			random ^= random << 17;
 			code[k] = (uint8_t)random;
 		}
-		assert_int_equal(alloc_site_find(code, len, (enum alloc_kind)(1 + i % 6), &site), 0);
+		assert_int_equal(alloc_site_find(EM_X86_64, code, len, (enum alloc_kind)(1 + i % 6), &site), 0);
 		assert_true(site.fo < len);
 	}
 }
@@ -751,6 +786,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_site_find),
+		cmocka_unit_test(test_site_find_arm64),
 		cmocka_unit_test(test_site_find_any_bytes),
 		cmocka_unit_test(test_sites_of_libc),
 		cmocka_unit_test(test_survival),

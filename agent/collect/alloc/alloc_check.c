@@ -13,9 +13,9 @@
 #include "agent/base/text.h"
 #include "agent/collect/alloc/alloc_probes.h"
 #include "agent/collect/proc/proc_maps.h"
+#include "bpf/arch.h"
 
 #define MAPS_LINES_MAX 65536u
-#define BREAKPOINT     0xcc
 /* How far the functions of glibc's malloc.o, which lie together, reach beyond those that are
  * probed: in a statically linked program everything else lies beside them. */
 #define CODE_BEFORE_BYTES 0x4800u
@@ -188,7 +188,7 @@ static int compare_site(const struct alloc_place *place, const struct control_al
 		return err_set(err, errno, NULL, NULL, "its memory cannot be read: %s", strerror(errno));
 	if (len != site->code_len || !site->code_len)
 		return err_set(err, ESTALE, NULL, NULL, "its allocator's code cannot be read whole");
-	if (seen[0] == BREAKPOINT)
+	if (len >= ARCH_BREAKPOINT_BYTES && arch_is_breakpoint(seen))
 		return err_set(err, ESTALE, NULL, NULL,
 			       "somebody else's breakpoint is in its allocator: a debugger or another tracer");
 	if (memcmp(seen, site->code, site->code_len) != 0)
