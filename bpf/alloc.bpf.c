@@ -624,8 +624,7 @@ int alloc_returns_compat(struct arch_regs *ctx)
 /* ---- blocks with a mapping of their own ------------------------------------------------------ */
 
 #define PAGE_MASK	4095ul
-#define HUGE_BYTES	(2ul << 20) /* x86-64 */
-#define FAULT_WRITE	2  /* arch/x86/include/asm/trap_pf.h: X86_PF_WRITE */
+#define HUGE_BYTES	(2ul << 20) /* x86-64, and AArch64 with pages of 4 KiB */
 #define CODE_FRAMES_MAX 16 /* of the allocator, from its innermost function on */
 #define EBUSY		16 /* of bpf_find_vma(): the mappings are locked for a change */
 #define TREE_DEPTH_MAX	40 /* twice the logarithm of the mappings that a process may have */
@@ -657,10 +656,10 @@ static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
 	return ended;
 }
 
-static __always_inline bool alloc_fault_begin(struct scratch *s, uint32_t tgid,
-					      const void *regs, bool with_loop)
+/* The registers are in @s. */
+static __always_inline bool alloc_fault_begin(struct scratch *s, uint32_t tgid, bool with_loop)
 {
-	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs) || !arch_is_user(&s->regs))
+	if (!arch_is_user(&s->regs))
 		return false;
 	arch_start_unwind(&s->at, &s->regs);
 	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
@@ -677,11 +676,10 @@ static __attribute__((noinline)) int alloc_leave(struct scratch *s, const struct
 }
 
 static __attribute__((noinline)) uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid,
-							    const void *regs,
 							    const struct alloc_owner *owner,
 							    bool in_call)
 {
-	if (!alloc_fault_begin(s, tgid, regs, true))
+	if (!alloc_fault_begin(s, tgid, true))
 		return 0;
 	alloc_leave(s, owner, in_call);
 	if (s->going)
@@ -707,9 +705,9 @@ __attribute__((noinline)) int alloc_leave_compat(uint32_t in_call)
 WALK_COMPAT(alloc_fault_turn, alloc_fault_scratch)
 
 static __attribute__((noinline)) uint64_t alloc_fault_stack_compat(struct scratch *s, uint32_t tgid,
-								   const void *regs, bool in_call)
+								   bool in_call)
 {
-	if (!alloc_fault_begin(s, tgid, regs, false))
+	if (!alloc_fault_begin(s, tgid, false))
 		return 0;
 	for (uint32_t i = 0; i < CODE_FRAMES_MAX; i++)
 		if (alloc_leave_compat(in_call && !i))
@@ -785,31 +783,74 @@ static __always_inline bool alloc_begins(struct alloc_owner *owner, uint64_t add
 	return true;
 }
 
+/* The scratch memory for the stack of a touch at @address by the instruction at @ip, NULL: it does not
+ * begin a block, or no more stacks may be walked. */
+static __always_inline struct scratch *alloc_touch_begin(struct alloc_owner *owner,
+							 uint64_t address, uint64_t ip,
+							 bool with_loop)
+{
+	struct scratch *s;
+
+	if ((address & PAGE_MASK) > sizeof(uint64_t))
+		return NULL;
+	address &= ~PAGE_MASK;
+	if ((ip != owner->header_ip && !alloc_begins(owner, address, ip, with_loop)) || !owner->left)
+		return NULL;
+	owner->left--;
+	s = scratch_enter(&alloc_fault_scratch);
+	if (!s)
+		outcome_count(OUTCOME_scratch_busy);
+	return s;
+}
+
+/* The registers are in @s. */
+static __always_inline void alloc_touch_end(struct scratch *s, uint32_t tgid,
+					    const struct alloc_owner *owner, uint64_t address,
+					    uint64_t ip, bool with_loop)
+{
+	uint64_t stack = with_loop ? alloc_fault_stack(s, tgid, owner, false)
+				   : alloc_fault_stack_compat(s, tgid, false);
+
+	scratch_leave(s);
+	if (stack)
+		alloc_mapped(owner->slot, address & ~PAGE_MASK, ip, stack);
+}
+
 static __always_inline int alloc_touched(unsigned long address, const struct arch_regs *regs,
 					 unsigned long error, bool with_loop)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	uint64_t ip, stack;
+	struct scratch *s;
+	uint64_t ip;
+
+	if (!owner || !(error & ARCH_FAULT_WRITE))
+		return 0;
+	ip = arch_ip(regs);
+	s = alloc_touch_begin(owner, address, ip, with_loop);
+	if (!s)
+		return 0;
+	if (bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs))
+		scratch_leave(s);
+	else
+		alloc_touch_end(s, tgid, owner, address, ip, with_loop);
+	return 0;
+}
+
+static __always_inline int alloc_touched_event(struct bpf_perf_event_data *ctx, bool with_loop)
+{
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	uint64_t address = ctx->addr, ip = ctx->regs.ip;
 	struct scratch *s;
 
-	if (!owner || (address & PAGE_MASK) > sizeof(uint64_t) || !(error & FAULT_WRITE))
+	if (!owner || !arch_is_user(&ctx->regs))
 		return 0;
-	address &= ~PAGE_MASK;
-	ip = arch_ip(regs);
-	if ((ip != owner->header_ip && !alloc_begins(owner, address, ip, with_loop)) || !owner->left)
+	s = alloc_touch_begin(owner, address, ip, with_loop);
+	if (!s)
 		return 0;
-	owner->left--;
-	s = scratch_enter(&alloc_fault_scratch);
-	if (!s) {
-		outcome_count(OUTCOME_scratch_busy);
-		return 0;
-	}
-	stack = with_loop ? alloc_fault_stack(s, tgid, regs, owner, false)
-			  : alloc_fault_stack_compat(s, tgid, regs, false);
-	scratch_leave(s);
-	if (stack)
-		alloc_mapped(owner->slot, address, ip, stack);
+	arch_copy_regs(&s->regs, ctx);
+	alloc_touch_end(s, tgid, owner, address, ip, with_loop);
 	return 0;
 }
 
@@ -827,6 +868,21 @@ SEC("tp_btf/page_fault_user")
 int BPF_PROG(alloc_fault_compat, unsigned long address, struct pt_regs *regs, unsigned long error)
 {
 	return alloc_touched(address, (struct arch_regs *)regs, error, false);
+}
+
+/* The kernel's software event of page faults serves where there is no such tracepoint (AArch64). It
+ * is raised before the kernel handles the fault, too, and does not tell reads from writes. A mapping
+ * that is read first has no header yet, and user space drops it. */
+SEC("perf_event")
+int alloc_fault_event(struct bpf_perf_event_data *ctx)
+{
+	return alloc_touched_event(ctx, true);
+}
+
+SEC("perf_event")
+int alloc_fault_event_compat(struct bpf_perf_event_data *ctx)
+{
+	return alloc_touched_event(ctx, false);
 }
 
 /* A file-less mapping whose length is a multiple of a huge page is put where huge pages fit: the
@@ -873,9 +929,11 @@ static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, b
 	}
 	s = owner->left ? scratch_enter(&alloc_fault_scratch) : NULL;
 	if (s) {
-		uint64_t stack = with_loop ? alloc_fault_stack(s, tgid, regs, owner, true)
-					   : alloc_fault_stack_compat(s, tgid, regs, true);
+		uint64_t stack = 0;
 
+		if (!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs))
+			stack = with_loop ? alloc_fault_stack(s, tgid, owner, true)
+					  : alloc_fault_stack_compat(s, tgid, true);
 		owner->left--;
 		scratch_leave(s);
 		moved.stack = stack ? stack : moved.stack;

@@ -31,6 +31,9 @@ struct bpf_perf_event_data {
 #define arch_is_user(regs)     (((regs)->cs & 3) == 3)
 #define arch_is_compat32(regs) ((regs)->cs == ARCH_CS_COMPAT32)
 
+/* Of the error code of a page fault: arch/x86/include/asm/trap_pf.h, X86_PF_WRITE. */
+#define ARCH_FAULT_WRITE 2
+
 /* The context of a program must be read field by field. */
 static __always_inline void arch_copy_regs(struct arch_regs *to,
 					   const struct bpf_perf_event_data *ctx)

@@ -295,7 +295,7 @@ static void test_each_feature_missing(void **state)
 		"vma_walk",	   "irq_work",	      "uprobe_multi", "uprobe_session", "uprobe_events",
 		"thread_events",   "lock_contention", "task_work",    "fexit",
 		"wakers",	   "block_requests",  "io_uring",     "stolen",
-		"file_names",	   "page_faults",     "waits",	     "io_calls"
+		"file_names",	   "page_faults",     "waits",	     "io_calls",     "page_fault_user"
 	};
 
 	assert_int_equal(FEATURE_MAX,

@@ -548,14 +548,17 @@ static void load_probes(struct alloc_watch *watch)
 {
 	struct err err = { 0 };
 	double hit_ns = HIT_NS_DEFAULT, returned_ns = RETURNED_NS_DEFAULT;
+	int rc;
 
 	if (alloc_probes_create(watch->host.bpf, &watch->probes, &err) < 0) {
 		(void)snprintf(watch->failure, sizeof(watch->failure), "%.199s", err.text);
 		log_warn("%s", err.text);
 		return;
 	}
-	if (alloc_probes_measure(watch->probes, &hit_ns, &returned_ns) < 0)
-		log_warn("the cost of probes could not be measured: %.0f ns are assumed", hit_ns);
+	rc = alloc_probes_measure(watch->probes, &hit_ns, &returned_ns);
+	if (rc < 0)
+		log_warn("the cost of probes could not be measured (%s): %.0f ns are assumed",
+			 strerror(-rc), hit_ns);
 	watch->costs =
 		(struct alloc_costs){ .hit = hit_ns, .returned = returned_ns };
 	log_info("allocation probes cost %.0f ns a hit here, %.0f with the return", hit_ns,

@@ -47,6 +47,7 @@ struct holder {
 };
 
 struct alloc_probes {
+	struct bpf_agent *agent; /* borrowed */
 	struct holder holders[HOLDERS_MAX];
 	struct alloc_bpf *skel; /* owned */
 	unsigned possible_cpus;
@@ -57,8 +58,8 @@ struct alloc_probes {
 		WAY_PLACES,  /* the same; the program looks up where it was hit: 5.10 */
 	} way;
 	enum { FILTERS_UNTRIED, FILTERS_PASSED, FILTERS_KILL } filters;
-	bool has_faults; /* alloc_fault is loaded */
-	struct bpf_link *faults; /* owned; NULL = nobody's large blocks are watched */
+	bool has_faults; /* a program of first touches is loaded */
+	struct bpf_link *faults; /* owned; NULL = nobody's large blocks are watched by the tracepoint */
 	struct bpf_link *moves; /* owned; NULL as well where the kernel does not tell */
 	unsigned owners;
 	struct alloc_counts *counts; /* owned: one per possible CPU */
@@ -106,8 +107,10 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 }
 
 /* The programs that this way attaches, as the kernel has to know them before it loads them. */
-static int choose_programs(struct alloc_bpf *skel, enum way way, bool faults, bool moves)
+static int choose_programs(struct alloc_bpf *skel, const struct bpf_agent *agent, enum way way,
+			   bool faults, bool moves)
 {
+	const bool traced = features_has(&agent->features, FEATURE_PAGE_FAULT_USER);
 	const bool old = way == WAY_PLACES, apart = way == WAY_LINKS || way == WAY_EVENTS;
 	const uint32_t multi = way == WAY_LINKS ? ATTACH_UPROBE_MULTI : 0;
 	const struct {
@@ -120,8 +123,10 @@ static int choose_programs(struct alloc_bpf *skel, enum way way, bool faults, bo
 		{ skel->progs.alloc_returns, apart, multi },
 		{ skel->progs.alloc_entries_compat, old, 0 },
 		{ skel->progs.alloc_returns_compat, old, 0 },
-		{ skel->progs.alloc_fault, faults && !old, 0 },
-		{ skel->progs.alloc_fault_compat, faults && old, 0 },
+		{ skel->progs.alloc_fault, faults && traced && !old, 0 },
+		{ skel->progs.alloc_fault_compat, faults && traced && old, 0 },
+		{ skel->progs.alloc_fault_event, faults && !traced && !old, 0 },
+		{ skel->progs.alloc_fault_event_compat, faults && !traced && old, 0 },
 		{ skel->progs.alloc_mremap, moves && !old, 0 },
 		{ skel->progs.alloc_mremap_compat, moves && old, 0 },
 	};
@@ -181,7 +186,7 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 	fill_gaps(skel);
 	rc = share_maps(skel, agent->skel);
 	if (rc == 0)
-		rc = choose_programs(skel, way, faults, faults && has_moves());
+		rc = choose_programs(skel, agent, way, faults, faults && has_moves());
 	if (rc == 0)
 		rc = choose_maps(skel, agent, way, faults);
 	if (rc == 0)
@@ -213,6 +218,7 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 
 	if (!probes)
 		return err_set(err, ENOMEM, NULL, NULL, "out of memory");
+	probes->agent = agent;
 	probes->possible_cpus = agent->possible_cpus;
 	probes->counts = calloc(probes->possible_cpus, sizeof(*probes->counts));
 	if (!probes->counts)
@@ -234,6 +240,14 @@ int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, stru
 	return 0;
 }
 
+static void watch_no_faults(struct alloc_probes *probes)
+{
+	perf_events_deinit(&probes->agent->touches);
+	(void)bpf_link__destroy(probes->faults);
+	(void)bpf_link__destroy(probes->moves);
+	probes->faults = probes->moves = NULL;
+}
+
 void alloc_probes_destroy(struct alloc_probes *probes)
 {
 	if (!probes)
@@ -241,8 +255,7 @@ void alloc_probes_destroy(struct alloc_probes *probes)
 	for (size_t i = 0; i < ARRAY_SIZE(probes->holders); i++)
 		if (probes->holders[i].tgid)
 			(void)close(probes->holders[i].pid_fd);
-	(void)bpf_link__destroy(probes->faults);
-	(void)bpf_link__destroy(probes->moves);
+	watch_no_faults(probes);
 	alloc_bpf__destroy(probes->skel);
 	free(probes->counts);
 	free(probes);
@@ -572,22 +585,34 @@ void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t ad
 /* ---- large blocks ------------------------------------------------------------------------------
  */
 
+/* Attaches the program of first touches, unless it is. */
+static int watch_faults(struct alloc_probes *probes)
+{
+	struct perf_events *touches = &probes->agent->touches;
+	const struct alloc_bpf *skel = probes->skel;
+	const bool old = probes->way == WAY_PLACES;
+	struct bpf_program *traced = old ? skel->progs.alloc_fault_compat : skel->progs.alloc_fault;
+	struct err err = { 0 };
+
+	if (bpf_program__autoload(traced))
+		return bpf_set_link(traced, &probes->faults, true);
+	if (!touches->rate)
+		perf_events_init(touches,
+				 old ? skel->progs.alloc_fault_event_compat : skel->progs.alloc_fault_event,
+				 PERF_EVENT_ANY_FAULT);
+	return perf_events_set_rate(touches, 1, &err);
+}
+
 int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_t slot,
 			     uint64_t code_va, uint64_t code_end_va)
 {
 	const struct alloc_owner owner = { .code_va = code_va, .code_end_va = code_end_va, .slot = slot };
 	const bool old = probes->way == WAY_PLACES;
 	const struct bpf_program *moves;
-	int rc;
+	int rc = probes->has_faults ? watch_faults(probes) : -EOPNOTSUPP;
 
-	if (!probes->has_faults)
-		return -EOPNOTSUPP;
-	if (!probes->faults) {
-		probes->faults = bpf_program__attach(old ? probes->skel->progs.alloc_fault_compat
-							 : probes->skel->progs.alloc_fault);
-		if (!probes->faults)
-			return -errno;
-	}
+	if (rc < 0)
+		return rc;
 	moves = old ? probes->skel->progs.alloc_mremap_compat : probes->skel->progs.alloc_mremap;
 	if (!probes->moves && bpf_program__autoload(moves))
 		probes->moves = bpf_program__attach(moves);
@@ -649,11 +674,8 @@ void alloc_probes_leave_large(struct alloc_probes *probes, uint32_t tgid)
 	if (bpf_map_delete_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid) < 0)
 		return;
 	/* Page faults of nobody are looked at while nobody wants them. */
-	if (--probes->owners == 0) {
-		(void)bpf_link__destroy(probes->faults);
-		(void)bpf_link__destroy(probes->moves);
-		probes->faults = probes->moves = NULL;
-	}
+	if (--probes->owners == 0)
+		watch_no_faults(probes);
 }
 
 /* ---- what hits cost ----------------------------------------------------------------------------
@@ -700,25 +722,25 @@ static double timed_calls_ns(void)
 	       MEASURE_CALLS;
 }
 
-/* Gaps so wide that nothing is sampled: what is timed is what every hit pays. */
-static double timed_hits_ns(struct alloc_probes *probes, const struct alloc_attachment *attachment,
-			    enum alloc_track track)
+/* Gaps so wide that nothing is sampled: what is timed is what every hit pays. -errno of
+ * alloc_probes_attach(). */
+static int time_hits(struct alloc_probes *probes, const struct alloc_attachment *attachment,
+		     enum alloc_track track, double *ret_ns)
 {
 	const struct alloc_slot open = { .mean_gap_bytes = 1ull << 46,
 					 .hits_max = UINT64_MAX,
 					 .track = track };
 	const struct alloc_slot closed = { .mean_gap_bytes = 0 };
-	double cost;
 	int fd;
 
 	alloc_probes_set_slot(probes, MEASURE_SLOT, &open);
 	fd = alloc_probes_attach(probes, attachment);
-	if (fd < 0)
-		return -1;
-	cost = timed_calls_ns();
-	(void)close(fd);
+	if (fd >= 0) {
+		*ret_ns = timed_calls_ns();
+		(void)close(fd);
+	}
 	alloc_probes_set_slot(probes, MEASURE_SLOT, &closed);
-	return cost;
+	return fd < 0 ? fd : 0;
 }
 
 /* alloc_probes_measured() in process @tgid, which is this one or a fork of it. */
@@ -736,17 +758,20 @@ int alloc_probes_measure(struct alloc_probes *probes, double *ret_hit_ns, double
 {
 	struct control_alloc_site site = { .kind = ALLOC_MALLOC, .argument = { ARCH_NUMBERED_FIRST } };
 	struct alloc_attachment attachment;
-	double bare = timed_calls_ns(), hit, returned;
+	double bare = timed_calls_ns(), hit = 0, returned = 0;
 	int rc = own_offset((uintptr_t)alloc_probes_measured, &site.fo);
 
 	if (rc < 0)
 		return rc;
 	attachment = measured_in(getpid(), &site);
-	hit = timed_hits_ns(probes, &attachment, ALLOC_TRACK_NONE) - bare;
+	rc = time_hits(probes, &attachment, ALLOC_TRACK_NONE, &hit);
 	attachment.returns = true;
-	returned = timed_hits_ns(probes, &attachment, ALLOC_TRACK_ALL) - bare;
-	if (hit <= 0 || returned <= 0)
-		return -EIO;
+	if (rc == 0)
+		rc = time_hits(probes, &attachment, ALLOC_TRACK_ALL, &returned);
+	hit -= bare;
+	returned -= bare;
+	if (rc < 0 || hit <= 0 || returned <= 0)
+		return rc < 0 ? rc : -EIO;
 	*ret_hit_ns = hit;
 	*ret_returned_ns = returned > hit ? returned - hit : 0;
 	return 0;

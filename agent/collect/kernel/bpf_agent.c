@@ -490,7 +490,7 @@ void bpf_agent_set_undecided(struct bpf_agent *agent, bool sample)
 int bpf_agent_follow_cpus(struct bpf_agent *agent, bool anew)
 {
 	struct perf_events *const samplers[] = { &agent->perf, &agent->minor_faults,
-						 &agent->major_faults };
+						 &agent->major_faults, &agent->touches };
 	int changes = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(samplers); i++) {

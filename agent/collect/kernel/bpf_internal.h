@@ -23,6 +23,7 @@ struct bpf_agent {
 	struct features features;
 	struct perf_events perf;
 	struct perf_events minor_faults, major_faults;
+	struct perf_events touches; /* page faults for alloc_probes.c, which owns the program */
 	struct thread_events fast;
 	struct bpf_ring ring;
 	struct kick_rings kicks; /* empty until off-CPU programs are wanted */

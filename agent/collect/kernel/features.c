@@ -139,6 +139,11 @@ static int try_irq_work(const struct btf *btf)
 	return try_tracepoint(btf, "btf_trace_" ARCH_IRQ_WORK_EVENT);
 }
 
+static int try_page_fault_user(const struct btf *btf)
+{
+	return try_tracepoint(btf, "btf_trace_page_fault_user");
+}
+
 static int try_lock_contention(const struct btf *btf)
 {
 	int rc = try_tracepoint(btf, "btf_trace_contention_begin");
@@ -391,6 +396,10 @@ static const struct probe probes[FEATURE_MAX] = {
 	[FEATURE_UPROBE_SESSION] = { "uprobe_session", false,
 				     "memory of native programs by probing every return: fewer windows",
 				     "kernel 6.13 or newer has it", try_uprobe_session },
+	[FEATURE_PAGE_FAULT_USER] = { "page_fault_user", false,
+				      "large blocks of native programs by an event for every page fault "
+				      "of the host while memory is profiled",
+				      "kernels for x86-64 have it", try_page_fault_user },
 	[FEATURE_THREAD_EVENTS] = { "thread_events", false,
 				    "a session of one service above 200 Hz raises the rate of the "
 				    "whole host",

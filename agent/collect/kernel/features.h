@@ -29,6 +29,7 @@ enum feature {
 	FEATURE_UPROBE_EVENTS,	 /* allocations of native programs, by whatever probes */
 	FEATURE_UPROBE_MULTI,	 /* all probes of a process in one link */
 	FEATURE_UPROBE_SESSION,	 /* only the returns that are wanted are probed */
+	FEATURE_PAGE_FAULT_USER, /* large blocks of native programs by a tracepoint, else by an event */
 	FEATURE_THREAD_EVENTS,	 /* high rates for single services */
 	FEATURE_LOCK_CONTENTION, /* the kernel's own locks in mutex profiles */
 	FEATURE_TASK_WORK,	 /* stacks that are paged out are walked again */

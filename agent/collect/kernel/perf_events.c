@@ -89,6 +89,7 @@ void perf_events_attr(enum perf_event_kind kind, uint32_t rate, struct perf_even
 		[PERF_EVENT_CYCLES] = { PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
 		[PERF_EVENT_MINOR_FAULT] = { PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MIN },
 		[PERF_EVENT_MAJOR_FAULT] = { PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS_MAJ },
+		[PERF_EVENT_ANY_FAULT] = { PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS },
 	};
 
 	*ret = (struct perf_event_attr){ .size = sizeof(*ret),

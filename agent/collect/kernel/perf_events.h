@@ -26,6 +26,7 @@ enum perf_event_kind {
 	PERF_EVENT_CYCLES, /* of the CPU's counters */
 	PERF_EVENT_MINOR_FAULT,
 	PERF_EVENT_MAJOR_FAULT,
+	PERF_EVENT_ANY_FAULT, /* before the kernel handles it */
 };
 
 struct perf_events {
