@@ -104,8 +104,8 @@ UNWIND_INLINE int python_read_word(const struct script_walk *w, uint64_t address
 	return UNWIND_READ(ret, sizeof(*ret), address) ? -1 : 0;
 }
 
-/* Finds the innermost frame of the thread whose fs base is @thread_pointer. False: it has no state,
- * or its state cannot be read. */
+/* Finds the innermost frame of the thread with this thread pointer. False: it has no state, or its
+ * state cannot be read. */
 UNWIND_INLINE int script_python_begin(struct script_walk *w, uint64_t thread_pointer)
 {
 	const struct script_python *py = &w->python;
@@ -427,7 +427,7 @@ UNWIND_INLINE enum script_step script_python_step(struct script_walk *w, uint64_
 }
 
 #ifndef __bpf__
-/* The script frames of the C frame [@low, @high) of the loop, in a thread whose fs base is
+/* The script frames of the C frame [@low, @high) of the loop, in a thread with this
  * @thread_pointer: pairs of words, behind the *@count words at @words, which have room for @max.
  * SCRIPT_STEP_ENTRY: these are all, perhaps none. SCRIPT_STEP_FRAME: there is no room for more.
  * SCRIPT_STEP_BACK: the thread has no state. UNREAD, DESYNC: they end here. @place: is the C frame

@@ -65,8 +65,9 @@ struct script_python {
 	uint8_t flags; /* enum script_python_flag */
 	uint16_t version;	/* major << 8 | minor: 0x030b is 3.11 */
 	uint32_t reserved;
-	/* The place of the thread's state, relative to its fs base; 0 = not this way. The word there
-	 * is the address of its PyThreadState, NULL while it has none. Filled by the reader. */
+	/* The place of the thread's state, relative to its thread pointer; 0 = not this way. The
+	 * word there is the address of its PyThreadState, NULL while it has none. Filled by the
+	 * reader. */
 	int32_t tls_at; /* variable _Py_tss_tstate (3.12+): NULL without the GIL */
 	int32_t tss_at; /* value of the pthread key autoTSSkey: set with and without the GIL */
 	uint16_t thread_frame;	  /* in PyThreadState: cframe (3.11, 3.12), current_frame (3.13+), frame

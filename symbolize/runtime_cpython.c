@@ -206,12 +206,14 @@ static bool find_runtime(Elf *elf, struct found *found)
 /* ---- thread-local storage ------------------------------------------------------------------- */
 
 /* In a program the compiler knows the variable's distance from the thread pointer: the segment ends
- * there (ELF Handling For Thread-Local Storage, variant II). */
+ * there, or (AArch64) begins behind two words that lie there. ELF Handling For Thread-Local
+ * Storage, variants II and I. */
 static int32_t tls_distance(Elf *elf, const struct symbol *tstate)
 {
+	GElf_Ehdr ehdr;
 	size_t count;
 
-	if (!tstate->is_known || elf_getphdrnum(elf, &count) != 0)
+	if (!tstate->is_known || !gelf_getehdr(elf, &ehdr) || elf_getphdrnum(elf, &count) != 0)
 		return 0;
 	for (size_t i = 0; i < count; i++) {
 		GElf_Phdr phdr;
@@ -223,6 +225,9 @@ static int32_t tls_distance(Elf *elf, const struct symbol *tstate)
 		if (phdr.p_memsz > TLS_BYTES_MAX || align > TLS_BYTES_MAX ||
 		    (align & (align - 1)) || tstate->ev >= phdr.p_memsz)
 			return 0;
+		if (ehdr.e_machine == EM_AARCH64)
+			return (int32_t)(tstate->ev +
+					 ((2 * sizeof(uint64_t) + align - 1) & ~(align - 1)));
 		return (int32_t)(tstate->ev - ((phdr.p_memsz + align - 1) & ~(align - 1)));
 	}
 	return 0;
@@ -247,7 +252,9 @@ static bool is_program(Elf *elf)
 }
 
 /* The slot of the GOT that holds the number of the library's TLS module. The linker writes the
- * variable's offset behind it; without the symbol any variable's slot will do. */
+ * variable's offset behind it; without the symbol any variable's slot will do. AArch64's compilers
+ * use TLS descriptors instead, which do not name the module. The result is 0 then, and the pthread
+ * key serves alone. */
 static uint64_t tls_slot(Elf *elf, const struct elf_segments *segments, const struct symbol *tstate)
 {
 	uint64_t any = 0, left = RELOCATIONS_MAX;

@@ -8,7 +8,9 @@
 #include "agent/base/bytes.h"
 #include "agent/base/clock.h"
 #include "agent/reader/cpython_names.h"
+#include "agent/reader/thread_pointer.h"
 #include "agent/runtimes/cpython_layout.h"
+#include "bpf/arch.h"
 
 #define INTERPRETERS_MAX 64u
 #define THREADS_MAX	 256u
@@ -17,19 +19,21 @@
 #define ATTEMPTS	 16u	      /* at the chain of a thread that runs meanwhile */
 #define STATE_BYTES	 (1024u + 8u) /* of a PyThreadState: offsets are below 1024 */
 
-/* The part of the TCB that may hold the values of the first 32 pthread keys. glibc 2.36 for x86-64
- * begins at 0x310 (nptl/descr.h); other versions differ by a few words. */
+/* The part of struct pthread that may hold the values of the first 32 pthread keys. glibc 2.36
+ * begins at 0x310 for x86-64 and at 0x110 for AArch64 (nptl/descr.h); other versions differ by a
+ * few words. */
 #define SLOTS_FROM 0x100u
 #define SLOTS_TO   0x900u
 
 #define TLS_BLOCK_BYTES 256u /* of a module's variables that are looked at; CPython has up to 32 */
-#define TLS_BELOW_BYTES 256u /* of a program's own, just below the TCB */
+#define TLS_OWN_BYTES	256u /* of a program's own, just below or above the thread pointer */
+#define TLS_OWN_FROM	(ARCH_TLS_ABOVE ? 16 : -(int32_t)TLS_OWN_BYTES)
 #define TLS_MODULES_MAX 65536u
-#define DTV_AT		8u /* in glibc's TCB, 16 bytes for each module */
 
 struct thread {
 	uint64_t state_va;
-	uint64_t tcb_va;
+	uint64_t pthread_va; /* its pthread_t */
+	uint64_t pointer_va; /* its thread pointer */
 	uint64_t frame_va; /* or that of the cframe */
 };
 
@@ -39,13 +43,14 @@ struct check {
 	uint64_t deadline_ns;
 	struct thread threads[THREADS_MAX];
 	size_t count;
+	uint32_t pointer_at; /* from pthread_t to the thread pointer */
 	struct control_script_place places[FRAMES_MAX];
 	struct cpython_name names[FRAMES_MAX];
 };
 
 static bool is_object(uint64_t va)
 {
-	return va >= 4096 && !(va & 7) && va < 1ull << 47;
+	return va >= 4096 && !(va & 7) && va < ARCH_USUAL_END;
 }
 
 static int read_word(struct check *c, uint64_t va, uint64_t *ret)
@@ -90,12 +95,24 @@ static int list_threads(struct check *c, uint64_t interpreter_va)
 		if (rc < 0 || bytes_u64_at(state, python->thread_interp) != interpreter_va)
 			break;
 		*thread = (struct thread){ .state_va = va,
-					   .tcb_va = bytes_u64_at(state, python->thread_id),
+					   .pthread_va = bytes_u64_at(state, python->thread_id),
 					   .frame_va = bytes_u64_at(state, python->thread_frame) };
-		c->count += is_object(thread->tcb_va);
+		c->count += is_object(thread->pthread_va);
 		va = bytes_u64_at(state, python->thread_next);
 	}
 	return is_final(rc) ? rc : 0;
+}
+
+/* One thread tells how far its thread pointer is, for all. */
+static int find_pointers(struct check *c)
+{
+	int rc = -ENODATA;
+
+	for (size_t i = 0; i < c->count && rc < 0 && !is_final(rc); i++)
+		rc = thread_pointer_above(c->target, c->threads[i].pthread_va, &c->pointer_at);
+	for (size_t i = 0; i < c->count; i++)
+		c->threads[i].pointer_va = c->threads[i].pthread_va + c->pointer_at;
+	return rc == 0 || is_final(rc) ? rc : -EOPNOTSUPP;
 }
 
 static int list_interpreters(struct check *c)
@@ -111,12 +128,12 @@ static int list_interpreters(struct check *c)
 	}
 	if (is_final(rc) || rc == -ETIMEDOUT)
 		return rc;
-	return c->count ? 0 : -EAGAIN;
+	return c->count ? find_pointers(c) : -EAGAIN;
 }
 
 /* ---- where a thread finds its state --------------------------------------------------------- */
 
-/* How a word of each thread's TCB, or just below it, goes with the thread's state. */
+/* How a word of each thread's structure, or beside its pointer, goes with the thread's state. */
 struct votes {
 	uint16_t same;	/* it is the state's address */
 	uint16_t other; /* neither that nor 0 */
@@ -153,8 +170,8 @@ static int find_slot(struct check *c)
 	unsigned read = 0, best = 0;
 
 	for (size_t i = 0; i < c->count; i++) {
-		/* The TCB may end before SLOTS_TO, and its page with it. */
-		ssize_t got = target_read_some(c->target, c->threads[i].tcb_va + SLOTS_FROM, data,
+		/* The structure may end before SLOTS_TO, and its page with it. */
+		ssize_t got = target_read_some(c->target, c->threads[i].pthread_va + SLOTS_FROM, data,
 					       sizeof(data));
 
 		if (got < 0 && is_final((int)got))
@@ -169,51 +186,56 @@ static int find_slot(struct check *c)
 		if (votes[i].same > votes[best].same)
 			best = (unsigned)i;
 	if (read && votes[best].same * 16u >= read * 15u)
-		c->python->tss_at = (int32_t)(SLOTS_FROM + best * 8);
+		c->python->tss_at = (int32_t)(SLOTS_FROM + best * 8) - (int32_t)c->pointer_at;
 	return 0;
 }
 
-/* The variable among those of a library, if they lie at one distance from every thread's TCB. */
+/* The variable among those of a library, if they lie at one distance from every thread pointer. */
 static int find_tls_of_library(struct check *c)
 {
 	struct votes votes[TLS_BLOCK_BYTES / 8] = { 0 };
 	uint8_t data[TLS_BLOCK_BYTES];
-	uint64_t module, distance = 0;
+	uint64_t module;
+	int64_t distance = 0;
 	int rc = read_word(c, c->python->tls_got, &module), at;
 
 	if (rc < 0 || !module || module > TLS_MODULES_MAX)
 		return is_final(rc) ? rc : 0;
 	for (size_t i = 0; i < c->count; i++) {
-		uint64_t dtv = 0, block = 0, tcb = c->threads[i].tcb_va;
+		uint64_t dtv = 0, block = 0, pointer = c->threads[i].pointer_va;
+		int64_t here;
 
-		rc = read_word(c, tcb + DTV_AT, &dtv);
+		rc = thread_pointer_dtv(c->target, pointer, &dtv);
 		if (rc == 0)
-			rc = read_word(c, dtv + 16 * module, &block);
-		if (rc == 0 && is_object(block) && block < tcb)
+			rc = read_word(c, dtv + THREAD_DTV_ENTRY_BYTES * module, &block);
+		if (rc == 0 && is_object(block) && (block > pointer) == ARCH_TLS_ABOVE)
 			rc = target_read(c->target, block, data, sizeof(data));
 		else
 			return is_final(rc) ? rc : 0;
-		if (rc < 0 || (distance && distance != tcb - block) || tcb - block > INT32_MAX)
+		here = (int64_t)(block - pointer);
+		if (rc < 0 || (distance && distance != here) || here > INT32_MAX / 2 ||
+		    here < -INT32_MAX)
 			return is_final(rc) ? rc : 0;
-		distance = tcb - block;
+		distance = here;
 		vote(votes, data, sizeof(data), c->threads[i].state_va);
 	}
 	at = winner(votes, ARRAY_SIZE(votes));
 	if (at >= 0)
-		c->python->tls_at = (int32_t)(at * 8) - (int32_t)distance;
+		c->python->tls_at = (int32_t)(at * 8) + (int32_t)distance;
 	return 0;
 }
 
 /* The variable among those of the program itself. What its file says is kept unless it is wrong. */
 static int find_tls_of_program(struct check *c)
 {
-	struct votes votes[TLS_BELOW_BYTES / 8] = { 0 };
+	struct votes votes[TLS_OWN_BYTES / 8] = { 0 };
 	int32_t claimed = c->python->tls_at;
-	uint8_t data[TLS_BELOW_BYTES];
+	uint8_t data[TLS_OWN_BYTES];
 	int at;
 
 	for (size_t i = 0; i < c->count; i++) {
-		int rc = target_read(c->target, c->threads[i].tcb_va - sizeof(data), data,
+		int rc = target_read(c->target,
+				     c->threads[i].pointer_va + (uint64_t)(int64_t)TLS_OWN_FROM, data,
 				     sizeof(data));
 
 		if (is_final(rc))
@@ -223,9 +245,10 @@ static int find_tls_of_program(struct check *c)
 	}
 	at = winner(votes, ARRAY_SIZE(votes));
 	if (at >= 0)
-		c->python->tls_at = at * 8 - (int32_t)sizeof(data);
-	else if (claimed < 0 && claimed >= -(int32_t)sizeof(data) &&
-		 votes[((int32_t)sizeof(data) + claimed) / 8].other)
+		c->python->tls_at = at * 8 + TLS_OWN_FROM;
+	else if (claimed && claimed >= TLS_OWN_FROM &&
+		 claimed < TLS_OWN_FROM + (int32_t)sizeof(data) &&
+		 votes[(claimed - TLS_OWN_FROM) / 8].other)
 		c->python->tls_at = 0;
 	return 0;
 }
@@ -364,8 +387,9 @@ int cpython_check(struct target *target, struct script_runtime *runtime, uint64_
 	return rc;
 }
 
-int cpython_check_threads(struct target *target, const struct script_python *python, uint64_t *ret,
-			  size_t max, size_t *ret_count, uint64_t deadline_ns)
+int cpython_check_threads(struct target *target, const struct script_python *python,
+			  struct cpython_thread *ret, size_t max, size_t *ret_count,
+			  uint64_t deadline_ns)
 {
 	cleanup_free struct check *c = calloc(1, sizeof(*c));
 	struct script_python copy = *python;
@@ -383,6 +407,6 @@ int cpython_check_threads(struct target *target, const struct script_python *pyt
 		return rc;
 	*ret_count = c->count < max ? c->count : max;
 	for (size_t i = 0; i < *ret_count; i++)
-		ret[i] = c->threads[i].tcb_va;
+		ret[i] = (struct cpython_thread){ c->threads[i].pthread_va, c->threads[i].pointer_va };
 	return 0;
 }

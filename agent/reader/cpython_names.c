@@ -11,6 +11,7 @@
 #include "agent/runtimes/cpython_lines.h"
 #include "agent/runtimes/cpython_strings.h"
 #include "agent/runtimes/unicode.h"
+#include "bpf/arch.h"
 
 #define CODE_BYTES  (1024u + 128u) /* offsets are below 1024 (cpython_layout.c) */
 #define HEAD_BYTES  (1024u + 8u)
@@ -55,7 +56,7 @@ struct group {
 
 static bool is_object(uint64_t va)
 {
-	return va >= 4096 && !(va & 7) && va < 1ull << 47;
+	return va >= 4096 && !(va & 7) && va < ARCH_USUAL_END;
 }
 
 /* ---- frames --------------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ static void note(struct cpython_objects *o, uint64_t va, const void *data, size_
 
 int cpython_objects_read(struct cpython_objects *o, uint64_t va, void *ret, size_t bytes)
 {
-	int rc = va < 1ull << 47 ? target_read(o->target, va, ret, bytes) : -EFAULT;
+	int rc = va < ARCH_USUAL_END ? target_read(o->target, va, ret, bytes) : -EFAULT;
 
 	if (rc == 0 && o->is_noting)
 		note(o, va, ret, bytes);
@@ -120,7 +120,7 @@ static enum cpython_kind kind_of_type(struct cpython_objects *o, uint64_t type_v
 		ssize_t got;
 
 		if (cpython_objects_word(o, type_va + TYPE_NAME, &name_va) < 0 ||
-		    name_va >= 1ull << 47)
+		    name_va >= ARCH_USUAL_END)
 			break;
 		got = target_read_some(o->target, name_va, name, sizeof(name) - 1);
 		kind = got > 0 ? kind_of_name(name) : CPYTHON_OTHER;

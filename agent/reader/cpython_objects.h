@@ -16,6 +16,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/reader/target_memory.h"
+#include "bpf/arch.h"
 #include "bpf/script.h"
 
 #define CPYTHON_OBJECTS_TYPES 64u   /* that are remembered */
@@ -58,7 +59,7 @@ struct cpython_objects {
 /* Is @va the address of an object, as far as the number tells? */
 static inline bool cpython_is_object(uint64_t va)
 {
-	return va >= 4096 && !(va & 7) && va < 1ull << 47;
+	return va >= 4096 && !(va & 7) && va < ARCH_USUAL_END;
 }
 
 /* Exactly @bytes at @va. -EFAULT, -ESRCH, -EPERM as target_read(). The other functions fail with

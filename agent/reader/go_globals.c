@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "agent/base/vec.h"
+#include "bpf/arch.h"
 
 #define CANDIDATES_MAX (1u << 18)
 #define SCAN_MAX       (256ull << 20) /* bytes of one segment */
@@ -40,7 +41,7 @@ struct word_scan {
 
 static bool is_heap_pointer(const struct go_layout *layout, uint64_t va)
 {
-	return !(va & 7) && va >= 4096 && va < 1ull << 47 &&
+	return !(va & 7) && va >= 4096 && va < ARCH_USUAL_END &&
 	       !(va >= layout->image.start_va && va < layout->image.end_va);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/base/clock.h"
+#include "bpf/arch.h"
 
 #define ENTRIES_MAX  4096u /* of a table; 17 has 788 */
 #define ENTRIES_READ 256u  /* at once */
@@ -381,7 +382,7 @@ static int read_heap(struct layout *l, uint64_t heap_va, struct script_hotspot_h
 		return rc;
 	if (!ret->start || !ret->segmap)
 		return -EAGAIN;
-	if (ret->end <= ret->start || ret->end >= 1ull << 47 || shift < 4 || shift > 12)
+	if (ret->end <= ret->start || ret->end >= ARCH_USUAL_END || shift < 4 || shift > 12)
 		return -EOPNOTSUPP;
 	l->h->segment_shift = (uint8_t)shift;
 	return 0;

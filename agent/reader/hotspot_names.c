@@ -11,6 +11,7 @@
 #include "agent/runtimes/hotspot_lines.h"
 #include "agent/runtimes/hotspot_names.h"
 #include "agent/runtimes/hotspot_scopes.h"
+#include "bpf/arch.h"
 
 #define HEAD_BYTES     1152u /* of any structure: offsets are below 1024 (hotspot_layout.c) */
 #define SYMBOL_BYTES   512u  /* of a name; longer ones are cut */
@@ -48,7 +49,7 @@ struct work {
 
 static bool is_address(uint64_t va)
 {
-	return va >= 4096 && !(va & 7) && va < 1ull << 47;
+	return va >= 4096 && !(va & 7) && va < ARCH_USUAL_END;
 }
 
 static bool read_all(struct work *w, uint64_t va, void *buf, size_t len)

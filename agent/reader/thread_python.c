@@ -23,7 +23,6 @@ static int python_read(const struct script_walk *w, void *dst, size_t bytes, uin
 #include "bpf/python.bpf.h"
 
 #define THREADS_MAX 256u
-#define TCB_TID_AT  0x2d0u /* glibc for x86-64: struct pthread, tid (nptl/descr.h) */
 #define PAIRS_MAX   (READ_FRAMES_MAX / 2)
 
 struct thread_python {
@@ -32,7 +31,7 @@ struct thread_python {
 	int rc;		   /* why it has no frames, 0 = it has */
 	struct script_runtime runtime;
 	struct script_walk walk;
-	uint64_t tcbs[THREADS_MAX];
+	struct cpython_thread threads[THREADS_MAX];
 	uint32_t tids[THREADS_MAX]; /* here, 0 = unknown */
 	size_t thread_count;
 	uint32_t tid; /* of the thread at hand */
@@ -85,12 +84,12 @@ static void place_runtime(struct script_runtime *runtime, uint64_t bias)
 	move(&runtime->python.code_type, bias);
 }
 
-/* Control blocks belong to the threads whose numbers are in them. */
+/* The number of each thread is in its structure. */
 static int find_threads(struct thread_python *python)
 {
 	struct target *target = python->answer->target;
 	struct thread_ids ids = { 0 };
-	int rc = cpython_check_threads(target, &python->runtime.python, python->tcbs, THREADS_MAX,
+	int rc = cpython_check_threads(target, &python->runtime.python, python->threads, THREADS_MAX,
 				       &python->thread_count, python->answer->deadline_ns);
 
 	if (rc == 0)
@@ -98,7 +97,8 @@ static int find_threads(struct thread_python *python)
 	for (size_t i = 0; rc == 0 && i < python->thread_count; i++) {
 		uint32_t tid;
 
-		if (target_read(target, python->tcbs[i] + TCB_TID_AT, &tid, sizeof(tid)) == 0)
+		if (target_read(target, python->threads[i].pthread_va + ARCH_GLIBC_TID_AT, &tid,
+				sizeof(tid)) == 0)
 			python->tids[i] = thread_ids_outer(&ids, tid);
 	}
 	thread_ids_deinit(&ids);
@@ -133,7 +133,7 @@ static void begin_frames(struct thread_python *python)
 	python->thread_pointer = 0;
 	for (size_t i = 0; i < python->thread_count && python->is_asleep; i++)
 		if (python->tids[i] == python->tid)
-			python->thread_pointer = python->tcbs[i];
+			python->thread_pointer = python->threads[i].pointer_va;
 	if (python->rc == -EOPNOTSUPP)
 		python->outcome = OUTCOME_script_unsupported;
 	else if (python->rc < 0 || !python->thread_pointer)

@@ -10,6 +10,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/reader/target_memory.h"
+#include "bpf/arch.h"
 #include "bpf/script.h"
 
 struct v8_heap {
@@ -22,7 +23,7 @@ struct v8_heap {
 
 static inline bool v8_is_tagged(uint64_t word)
 {
-	return (word & 3) == 1 && word > 4096 && word < 1ull << 47;
+	return (word & 3) == 1 && word > 4096 && word < ARCH_USUAL_END;
 }
 
 /* A small integer: the upper half of a word whose lower half is 0. False: it is none. */
