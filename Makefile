@@ -242,7 +242,7 @@ lint: insns ## include directions, sizes, headers alone, SPDX, formatting, stati
 GENERATED := $(O)/profd.conf.5 $(O)/profctl.1 $(O)/profctl.bash $(O)/profctl.zsh $(O)/profctl.fish
 
 $(O)/profctl.%: $(O)/profctl
-	$(call say,GEN,$@)$(O)/profctl --generate $(if $(filter 1,$*),man,$*) > $@
+	$(call say,GEN,$@)$(RUN) $(O)/profctl --generate $(if $(filter 1,$*),man,$*) > $@
 
 $(O)/profd.conf.5: tools/packaging/conf_man tools/packaging/profd.conf
 	$(call say,GEN,$@)tools/packaging/conf_man tools/packaging/profd.conf > $@
@@ -269,7 +269,7 @@ install: all $(GENERATED) ## install below $(DESTDIR)$(prefix), with the systemd
 container: all ## root and Dockerfile of the container image into build/container
 	tools/packaging/container/rootfs $(O)
 
-deb: ## Debian packages of the committed tree into build/deb
-	tools/packaging/deb $(O)
+deb: $(LIBRARIES) ## Debian packages of the committed tree into build/deb; ARCH=arm64: cross-built, into build/arm64/deb
+	tools/packaging/deb $(O) $(if $(CROSS),$(ARCH) $(SYSROOT))
 
 -include $(shell find $(addprefix $(O)/,agent api bpf fuzz symbolize tests tools) -type f -name '*.d' 2>/dev/null)
