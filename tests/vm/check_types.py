@@ -244,7 +244,8 @@ def io(console):
 
 JUDGES = {"cpu": lambda c: shares(c, "cpu", "main"), "offcpu": offcpu, "wall": lambda c: waits(c, "wall", ALL_WAITS, "elapsed", 3),
           "block": lambda c: waits(c, "block", BLOCKING, "blocked", 5), "mutex": mutex, "io": io, "faults": faults, "goroutine": goroutine,
-          "memory": memory, "alloc": alloc, "python": lambda c: shares(c, "python", "<module>")}
+          "memory": memory, "alloc": alloc, "python": lambda c: shares(c, "python", "<module>"),
+          "go": lambda c: shares(c, "go", "main.main")}
 
 
 def features_of(console):
@@ -297,7 +298,7 @@ def main():
         if parts == "features":
             row.append(loaded(console, kind) if kind in TYPES else "")
             continue
-        if kind not in {"more": ("cpu",), "python": ("cpu", "python")}.get(parts, COLUMNS):
+        if kind not in {"more": ("cpu",), "python": ("cpu", "python"), "go": ("cpu", "go")}.get(parts, COLUMNS):
             row.append("")
             continue
         try:
@@ -325,7 +326,7 @@ def main():
         print("| " + " | ".join(row) + " |", file=f)
     if not failed:
         cells = [f"{kind} {cell}" for kind, cell in zip(COLUMNS, row[2:]) if cell]
-        if parts not in ("more", "python"):
+        if parts not in ("more", "python", "go"):
             cells.append("README.md, --features and doctor agree")
         print(f"ok {kernel}: {', '.join(cells)}")
     return failed

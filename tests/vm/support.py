@@ -14,8 +14,8 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MATRIX = os.path.join(ROOT, "tests/vm/matrix.txt")
 TYPES = ("cpu", "offcpu", "wall", "block", "mutex", "io", "faults", "goroutine", "memory", "alloc")
-# A column "python" beside those of the types: the cpu profile of a Python program.
-COLUMNS = (*TYPES, "python")
+# Columns beside those of the types: the cpu profile of a Python program, and of a Go program without symbols.
+COLUMNS = (*TYPES, "python", "go")
 PROMISES = {"yes", "no", "with CAP_SYS_ADMIN"}
 FAILED = "WRONG"
 LOADED = "loads"  # the cell of a type whose programs the booted kernel took, and of which no profile was taken
@@ -140,7 +140,7 @@ def keep(path):
         text = [line for line in f if line.startswith("#")]
     text += head()
     for name in sorted(kernels, key=lambda name: (name.endswith("-arm64"), version_of(name))):
-        text.append("| " + " | ".join(kernels[name].values()) + " |\n")
+        text.append("| " + " | ".join(kernels[name].get(column, "") for column in ("kernel", "release", *COLUMNS)) + " |\n")
     with open(MATRIX, "w", encoding="utf-8") as f:
         f.writelines(text)
 
