@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,7 +25,46 @@
 #include "agent/reader/go_types.h"
 #include "agent/reader/target_maps.h"
 #include "agent/reader/thread_ids.h"
+#include "agent/reader/thread_pointer.h"
 #include "agent/reader/thread_wait.h"
+#include "bpf/arch.h"
+
+/* ---- thread pointers ------------------------------------------------------------------------- */
+
+/* The C library that this test runs with, in a thread of its own. */
+static void *check_pointer(void *argument)
+{
+	const uint64_t pthread_va = (uint64_t)pthread_self();
+	const uint64_t pointer_va = (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	struct target *target = argument;
+	uint64_t dtv_va = 0, entry = 0;
+	uint32_t above = UINT32_MAX;
+
+	assert_int_equal(thread_pointer_above(target, pthread_va, &above), 0);
+	assert_int_equal(pthread_va + above, pointer_va);
+	/* its first entry is a count: the length lies before it */
+	assert_int_equal(thread_pointer_dtv(target, pointer_va, &dtv_va), 0);
+	assert_int_equal(target_read(target, dtv_va - THREAD_DTV_ENTRY_BYTES, &entry, sizeof(entry)), 0);
+	assert_in_range(entry, 1, 4096);
+	return NULL;
+}
+
+static void test_thread_pointer(void **state)
+{
+	cleanup_target struct target target = TARGET_NONE;
+	static uint64_t nothing[1024];
+	uint32_t above = 1;
+	pthread_t thread;
+
+	assert_int_equal(target_open((uint32_t)getpid(), 0, &target), 0);
+	(void)check_pointer(&target);
+	assert_int_equal(pthread_create(&thread, NULL, check_pointer, &target), 0);
+	(void)pthread_join(thread, NULL);
+	/* another C library's structure, or none */
+	assert_int_equal(thread_pointer_above(&target, (uint64_t)(uintptr_t)nothing, &above),
+			 ARCH_TLS_ABOVE ? -ENODATA : 0);
+	assert_int_equal(above, 0);
+}
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
@@ -484,6 +524,7 @@ static void test_damaged_table(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_thread_pointer),
 		cmocka_unit_test(test_maps),
 		cmocka_unit_test(test_syscall_text),
 		cmocka_unit_test(test_wait_words),
