@@ -44,7 +44,7 @@ struct bpf_perf_event_data {
 #define arch_is_user(from)     (!((from)->pstate & ARCH_MODE))
 #define arch_is_compat32(from) (((from)->pstate & ARCH_MODE_32) != 0)
 
-/* Of the error code of a page fault: arch/arm64/include/asm/esr.h, ESR_ELx_WNR. */
+/* The bit of a page fault's error code that says "a write": arch/arm64/include/asm/esr.h, WNR. */
 #define ARCH_FAULT_WRITE 0x40
 
 /* The context of a program must be read field by field. */

@@ -31,7 +31,8 @@ struct bpf_perf_event_data {
 #define arch_is_user(regs)     (((regs)->cs & 3) == 3)
 #define arch_is_compat32(regs) ((regs)->cs == ARCH_CS_COMPAT32)
 
-/* Of the error code of a page fault: arch/x86/include/asm/trap_pf.h, X86_PF_WRITE. */
+/* The bit of a page fault's error code that says "a write": X86_PF_WRITE of
+ * arch/x86/include/asm/trap_pf.h. */
 #define ARCH_FAULT_WRITE 2
 
 /* The context of a program must be read field by field. */

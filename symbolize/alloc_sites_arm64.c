@@ -16,7 +16,7 @@ struct pattern {
 	uint32_t mask, bits;
 };
 
-/* What Linux emulates since arm64 has uprobes (arch/arm64/kernel/probes/decode-insn.c). */
+/* Linux emulates these since arm64 has uprobes: arch/arm64/kernel/probes/decode-insn.c. */
 static const struct pattern emulated[] = {
 	{ 0xff000010, 0x54000000 }, /* b.cond */
 	{ 0x7e000000, 0x34000000 }, /* cbz, cbnz */

@@ -5,8 +5,8 @@
  * address is searched in the structure there: where it stands in every thread is the slot of the
  * pthread key. thread_pointer.h says how far that is from what BPF knows.
  *
- * Then the chains of up to 16 threads are walked from outside, frame by frame. If less than 15 of 16
- * threads fit, the layout is refused. */
+ * Then the chains of up to 16 threads are walked from outside, frame by frame. If less than 15 of
+ * 16 threads fit, the layout is refused. */
 #ifndef PROFD_READER_CPYTHON_CHECK_H
 #define PROFD_READER_CPYTHON_CHECK_H
 
