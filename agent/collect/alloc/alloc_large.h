@@ -2,7 +2,7 @@
 /* Large blocks of a process (128 KiB and more), one by one. They are exact, not sampled.
  *
  * glibc gives each a mapping of its own. The first touch of its header tells the stack
- * (bpf/alloc.bpf.c, alloc_fault), mremap() the stack that moved it (alloc_mremap), and the header
+ * (bpf/alloc_large.bpf.h, alloc_fault), mremap() the stack that moved it (alloc_mremap), and the header
  * whether the block is still there and how large. Source: glibc malloc/malloc.c, sysmalloc_mmap(),
  * mremap_chunk(), IS_MMAPPED. musl does the same, but no stack can be walked out of it: its library
  * has no unwind tables.
