@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large blocks of a process (128 KiB and more), one by one. They are exact, not sampled.
  *
- * glibc gives each a mapping of its own. The first touch of its header tells the stack
- * (bpf/alloc_large.bpf.h, alloc_fault), mremap() the stack that moved it (alloc_mremap), and the header
+ * glibc gives each a mapping of its own. The first touch of its header tells the stack (alloc_fault
+ * of bpf/alloc_large.bpf.h). mremap() tells the stack that moved it (alloc_mremap), and the header
  * whether the block is still there and how large. Source: glibc malloc/malloc.c, sysmalloc_mmap(),
  * mremap_chunk(), IS_MMAPPED. musl does the same, but no stack can be walked out of it: its library
  * has no unwind tables.
