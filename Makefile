@@ -134,7 +134,17 @@ check: $(UNIT_BIN) ## unit tests, no root needed
 	@set -e; for t in $(UNIT_BIN); do timeout 180 $(RUN) $$t || exit 1; done
 
 # Tests that depend on the architecture and need no kernel of its own.
-ARCH_TESTS := unwind_self unwind_step cfi_rows late_stacks reader_parts kallsyms stack_table python_walk script_frames
+ARCH_TESTS := unwind_self unwind_self_nofp unwind_self_signed unwind_step cfi_rows late_stacks reader_parts kallsyms stack_table \
+	python_walk script_frames
+
+# test_unwind_self walks its own stacks. Its code is also compiled without frame pointers, and with signed return addresses
+# (x86-64: with marks where indirect calls land).
+UNWIND_BUILDS := $(O)/tests/unit/test_unwind_self_nofp.o $(O)/tests/unit/test_unwind_self_signed.o
+$(O)/tests/unit/test_unwind_self_nofp.o: UNWIND_FLAGS := -fomit-frame-pointer
+$(O)/tests/unit/test_unwind_self_signed.o: UNWIND_FLAGS := $(if $(filter arm64,$(ARCH)),-mbranch-protection=standard,-fcf-protection)
+$(UNWIND_BUILDS): tests/unit/test_unwind_self.c | $(SKELS) $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,CC,$@)$(CC) $(CPPFLAGS) $(CFLAGS) $(UNWIND_FLAGS) -MMD -MP -c -o $@ $<
 
 check-arch: all $(ARCH_TESTS:%=$(O)/tests/unit/test_%) ## make ARCH=arm64 check-arch: builds all for it, runs what depends on it, emulated
 	@set -e; for t in $(ARCH_TESTS:%=$(O)/tests/unit/test_%); do timeout 180 $(RUN) $$t || exit 1; done
