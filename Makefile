@@ -147,6 +147,7 @@ $(UNWIND_BUILDS): tests/unit/test_unwind_self.c | $(SKELS) $(LIBRARIES)
 	$(call say,CC,$@)$(CC) $(CPPFLAGS) $(CFLAGS) $(UNWIND_FLAGS) -MMD -MP -c -o $@ $<
 
 check-arch: all $(ARCH_TESTS:%=$(O)/tests/unit/test_%) ## make ARCH=arm64 check-arch: builds all for it, runs what depends on it, emulated
+	@tools/bpf_stacks $(O)
 	@set -e; for t in $(ARCH_TESTS:%=$(O)/tests/unit/test_%); do timeout 180 $(RUN) $$t || exit 1; done
 
 check-root: $(ROOT_BIN) $(PROGRAMS) ## tests that need the kernel (as root)

@@ -335,6 +335,20 @@ static __always_inline uint64_t alloc_moved_to(uint64_t found, uint64_t from, ui
 	return found + (up ? up : HUGE_BYTES);
 }
 
+/* Is the current thread in mremap()? @moved gets what it asks for. This is a function of its own so
+ * that the walk, which comes later, has the stack that this uses. */
+static __attribute__((noinline)) bool alloc_is_moving(struct alloc_moved *moved)
+{
+	struct arch_call call;
+
+	if (!arch_read_call(&call, current_saved_regs()) ||
+	    arch_system_call(&call) != ARCH_MREMAP || arch_is_compat32(&call))
+		return false;
+	moved->bytes = arch_third_argument(&call);
+	moved->from_va = arch_first_argument(&call);
+	return true;
+}
+
 /* realloc() moves such blocks by mremap(). The pages come along, so no first touch tells of the new
  * address, but the kernel looks for it. One entry follows a block through any number of moves. What
  * is resized in place keeps its header. */
@@ -343,20 +357,17 @@ static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, b
 	struct alloc_moved moved = { .first_ns = bpf_ktime_get_ns() }, *before;
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	const void *regs = current_saved_regs();
+	uint64_t from_va, bytes;
 	struct alloc_key key = {};
-	struct arch_call call;
 	struct scratch *s;
 
-	if (!owner || found & PAGE_MASK || !arch_read_call(&call, regs))
+	if (!owner || found & PAGE_MASK || !alloc_is_moving(&moved))
 		return 0;
-	if (arch_system_call(&call) != ARCH_MREMAP || arch_is_compat32(&call))
-		return 0;
-	moved.bytes = arch_third_argument(&call);
-	moved.from_va = arch_first_argument(&call);
+	from_va = moved.from_va;
+	bytes = moved.bytes;
 	moved.last_ns = moved.first_ns;
 	key.slot = owner->slot;
-	key.address = arch_first_argument(&call);
+	key.address = from_va;
 	before = bpf_map_lookup_elem(&alloc_moves, &key);
 	if (before) {
 		moved.from_va = before->from_va;
@@ -368,15 +379,14 @@ static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, b
 	if (s) {
 		uint64_t stack = 0;
 
-		if (!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), regs))
+		if (!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), current_saved_regs()))
 			stack = with_loop ? alloc_fault_stack(s, tgid, owner, true)
 					  : alloc_fault_stack_compat(s, tgid, true);
 		owner->left--;
 		scratch_leave(s);
 		moved.stack = stack ? stack : moved.stack;
 	}
-	key.address = alloc_moved_to(found, arch_first_argument(&call), arch_third_argument(&call),
-				     looked_for);
+	key.address = alloc_moved_to(found, from_va, bytes, looked_for);
 	bpf_map_update_elem(&alloc_moves, &key, &moved, BPF_ANY);
 	return 0;
 }
