@@ -49,7 +49,7 @@ def shell(*command, **kwargs):
     subprocess.run(command, check=True, **kwargs)
 
 
-def cpp(*flags, compiler="g++", static=False, after=None):
+def cpp(*flags, compiler=None, static=False, after=None):
     """truth.cpp with its library, or with that linked in."""
     def how(path):
         name = os.path.relpath(path, WORKLOADS)
@@ -66,7 +66,7 @@ def cpp(*flags, compiler="g++", static=False, after=None):
     return how
 
 
-def plain_c(*flags, compiler="gcc"):
+def plain_c(*flags, compiler=None):
     return lambda path: compile_workload("truth_plain.c", *flags, compiler=compiler,
                                          output=os.path.relpath(path, WORKLOADS))
 

@@ -299,7 +299,7 @@ def main():
         if parts == "features":
             row.append(loaded(console, kind) if kind in TYPES else "")
             continue
-        if kind not in {"more": ("cpu",), "python": ("cpu", "python"), "go": ("cpu", "go")}.get(parts, COLUMNS):
+        if kind not in {"more": ("cpu",), "builds": ("cpu",), "python": ("cpu", "python"), "go": ("cpu", "go")}.get(parts, COLUMNS):
             row.append("")
             continue
         try:
