@@ -39,6 +39,9 @@ static inline uint64_t arch_return_address(uint64_t word)
 /* Thread-local storage is of variant I: variables of the program begin behind the two words at the
  * thread pointer, which lies at the end of the structure that pthread_t points to. */
 #define ARCH_TLS_ABOVE	  1
+/* Bytes below the stack pointer that a step may read: Go saves its caller's frame pointer there
+ * (cmd/internal/obj/arm64/obj7.go). */
+#define ARCH_BELOW_SP 8u
 #define ARCH_GLIBC_TID_AT 0xd0u
 
 #define ARCH_HAS_HOTSPOT    0 /* bpf/hotspot.bpf.h knows the code of its x86-64 port only */

@@ -95,6 +95,7 @@ static inline bool arch_is_breakpoint(const uint8_t *code)
 /* The ELF specification's layout of thread-local storage is variant II: variables of the program
  * end at the thread pointer, which is glibc's and musl's pthread_t. */
 #define ARCH_TLS_ABOVE 0
+#define ARCH_BELOW_SP 0u /* bytes below the stack pointer that a step may read */
 /* The thread's number in glibc's struct pthread: nptl/descr.h, tid. */
 #define ARCH_GLIBC_TID_AT 0x2d0u
 

@@ -118,7 +118,7 @@ static __always_inline bool late_send(struct scratch *s)
 		return false; /* a sampler interrupted another program in it */
 	late->busy = 1;
 	if (late_allowed(&late->copies, PROF_LATE_PER_SECOND, s->sample.time_ns)) {
-		bytes = late_copy(late, s->late.at.sp);
+		bytes = late_copy(late, s->late.at.sp - ARCH_BELOW_SP);
 		if (bytes && bytes <= PROF_LATE_STACK_BYTES) {
 			late_fill(&late->event, s, 0);
 			late->event.head.kind = PROF_EVENT_LATE;

@@ -241,7 +241,7 @@ struct prof_late_event {
 	uint16_t frame_count; /* frames before this one */
 	uint8_t is_return;
 	uint8_t regs_known;
-	uint32_t stack_bytes; /* from sp on */
+	uint32_t stack_bytes; /* from ARCH_BELOW_SP below sp on */
 #ifndef __bpf__
 	uint8_t stack[];
 #endif

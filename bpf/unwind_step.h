@@ -128,7 +128,8 @@ UNWIND_INLINE int unwind_check_fp(const struct unwind_state *at)
 
 	if (!fp)
 		return UNWIND_FINISHED;
-	if (fp < at->sp || fp - at->sp > UNWIND_GUESS_SPAN_BYTES || fp & 7 || fp >= ARCH_USER_END)
+	if (fp + ARCH_BELOW_SP < at->sp || fp + ARCH_BELOW_SP - at->sp > UNWIND_GUESS_SPAN_BYTES ||
+	    fp & 7 || fp >= ARCH_USER_END)
 		return UNWIND_NO_PROGRESS;
 	return UNWIND_STEPPED;
 }

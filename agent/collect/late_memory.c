@@ -69,7 +69,7 @@ static void answer(struct collector *c, const struct late_stack *item,
 	size_t bytes;
 
 	*event = *item->event;
-	event->stack_bytes = read_stack(event->tgid, event->sp, event->stack);
+	event->stack_bytes = read_stack(event->tgid, event->sp - ARCH_BELOW_SP, event->stack);
 	if (!event->stack_bytes || !still_sleeps(event) || late_walk_asleep(c, item, event, frames) < 0)
 		return;
 	frames->id = item->id;

@@ -18,6 +18,7 @@
 
 #define CODE_VA	 0x1000ull
 #define OUTER_VA (CODE_VA + 0x180)
+#define NO_RULE	 0x1c0u
 #define SP	 0x7ffe00001000ull
 #define MODULE	 7u
 
@@ -58,14 +59,15 @@ static int setup(void **state)
 						       .rules_at = 3,
 						       .rule_count = 3,
 						       .rows_at = 6,
-						       .row_count = 2 };
-	table.parts.directory[1] = 2;
+						       .row_count = 3 };
+	table.parts.directory[1] = 3;
 	table.parts.rules[1] = (struct unwind_rule){ .cfa = UNWIND_CFA_SP,
 						     .cfa_offset = 16,
 						     .ra_offset = -8 / ARCH_RA_UNIT };
 	table.parts.rules[2] = (struct unwind_rule){ .cfa = UNWIND_CFA_END };
 	table.parts.rows[0] = 1u << 16;
 	table.parts.rows[1] = 2u << 16 | 0x100;
+	table.parts.rows[2] = NO_RULE;
 	known = 0;
 	return 0;
 }
@@ -73,8 +75,8 @@ static int setup(void **state)
 /* @depth frames below the outermost one, @missing words of the stack's far end not copied. */
 static struct prof_late_event *make_event(unsigned depth, unsigned missing)
 {
-	uint32_t bytes = (depth * 2 - missing) * 8;
-	struct prof_late_event *event = calloc(1, sizeof(*event) + depth * 16);
+	uint32_t bytes = ARCH_BELOW_SP + (depth * 2 - missing) * 8;
+	struct prof_late_event *event = calloc(1, sizeof(*event) + ARCH_BELOW_SP + depth * 16);
 	uint64_t *words;
 
 	assert_non_null(event);
@@ -83,7 +85,7 @@ static struct prof_late_event *make_event(unsigned depth, unsigned missing)
 					   .sp = SP,
 					   .tid = 3,
 					   .stack_bytes = bytes };
-	words = (uint64_t *)(void *)event->stack;
+	words = (uint64_t *)(void *)(event->stack + ARCH_BELOW_SP);
 	for (unsigned i = 0; i < depth; i++)
 		words[i * 2 + 1] = i + 1 == depth ? OUTER_VA : CODE_VA + 0x20 + i % 64;
 	return event;
@@ -142,6 +144,21 @@ static void test_ends_elsewhere(void **state)
 	assert_int_equal(outcome, 99);
 }
 
+/* Code without rows is the last frame that is known: it has called what is below. */
+static void test_ends_in_code_without_rows(void **state)
+{
+	cleanup_free struct prof_late_event *event = make_event(3, 0);
+	uint64_t *words = (uint64_t *)(void *)(event->stack + ARCH_BELOW_SP), frames[16];
+	uint8_t outcome = 99;
+	uint16_t count = 0;
+
+	(void)state;
+	words[5] = CODE_VA + NO_RULE + 8;
+	assert_int_equal(late_stack_walk(event, &code, frames, 15, &count, &outcome), -ENOENT);
+	assert_int_equal(count, 4);
+	assert_true(frames[3] == prof_frame_module(MODULE, NO_RULE + 8, PROF_FRAME_RETURN));
+}
+
 static void test_bounds(void **state)
 {
 	cleanup_free struct prof_late_event *event = make_event(100, 0);
@@ -175,6 +192,7 @@ int main(void)
 		cmocka_unit_test_setup(test_goes_on, setup),
 		cmocka_unit_test_setup(test_is_cut, setup),
 		cmocka_unit_test_setup(test_ends_elsewhere, setup),
+		cmocka_unit_test_setup(test_ends_in_code_without_rows, setup),
 		cmocka_unit_test_setup(test_bounds, setup),
 	};
 

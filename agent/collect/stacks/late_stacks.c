@@ -97,7 +97,7 @@ static int copied_read(const struct unwind_state *at, void *dst, size_t bytes, u
 {
 	const struct walk *walk = (const void *)at;
 	const struct prof_late_event *event = walk->event;
-	uint64_t offset = va - event->sp;
+	uint64_t offset = va - (event->sp - ARCH_BELOW_SP);
 
 	if (offset > event->stack_bytes || event->stack_bytes - offset < bytes)
 		return walk->code->runtime ? walk->code->read(walk->code->ctx, dst, bytes, va)
@@ -148,9 +148,10 @@ static int take_java_frame(struct walk *walk, uint64_t ret_words[2])
 {
 	int rc = hotspot_step(&walk->hotspot, &walk->state, ret_words);
 
-	if (!ret_words[0] || (rc != UNWIND_STEPPED && rc != UNWIND_FINISHED))
-		return -ENOENT;
-	return rc == UNWIND_STEPPED;
+	if (ret_words[0] && (rc == UNWIND_STEPPED || rc == UNWIND_FINISHED))
+		return rc == UNWIND_STEPPED;
+	ret_words[0] = 0;
+	return -ENOENT;
 }
 
 static bool is_loop(const struct late_code *code, uint64_t pc)
@@ -208,14 +209,14 @@ static int take_frame(struct walk *walk, const struct late_code *code, uint64_t 
 	rc = code->find(code->ctx, pc, &place);
 	if (rc < 0)
 		return rc;
+	ret_words[0] = prof_frame_module(place.module, walk->state.ip - place.bias, flags);
 	if (place.table_bytes < sizeof(head))
 		return -ENOENT;
 	memcpy(&head, place.table, sizeof(head));
 	if (unwind_find_rule(&place, &head, pc - place.bias, &rule) != UNWIND_STEPPED)
 		return -ENOENT;
-	if (rule.cfa == UNWIND_CFA_SIGNAL)
-		flags = 0; /* nobody called the trampoline: its address is exact */
-	ret_words[0] = prof_frame_module(place.module, walk->state.ip - place.bias, flags);
+	if (rule.cfa == UNWIND_CFA_SIGNAL) /* nobody called the trampoline: its address is exact */
+		ret_words[0] = prof_frame_module(place.module, walk->state.ip - place.bias, 0);
 	rc = unwind_step(&walk->state, &rule);
 	if (rc == UNWIND_FINISHED)
 		return 0;
@@ -240,7 +241,8 @@ int late_stack_walk(const struct prof_late_event *event, const struct late_code 
 
 		if (has_room)
 			rc = take_frame(&walk, code, words);
-		if (has_room && rc == -EFAULT)
+		/* the last one that is known */
+		if (has_room && (rc == -EFAULT || rc == -ENOENT) && words[0])
 			frames[at++] = words[0];
 		if (has_room && rc < 0 && rc != -EAGAIN)
 			*count = at;
