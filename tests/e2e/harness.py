@@ -385,13 +385,6 @@ def judge_samples(judge, short_ns):
         print(f"# {taken} samples judged", flush=True)
 
 
-def large_blocks(row):
-    """How many blocks of heap.c's large() are in a row of a memory session: mappings of their own, known one by one."""
-    size = (200000 + 16 + 4095) // 4096 * 4096 - 16
-    check(row["confidenceInterval"] == [row["selfValue"]] * 2 and row["selfValue"] % size == 0, f"large: {row}")
-    return row["selfValue"] // size
-
-
 def await_work(pid, ns):
     """Until the process has used so much more CPU time. A busy machine only makes that last longer."""
     before = cpu_ns(pid)
