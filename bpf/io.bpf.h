@@ -422,15 +422,11 @@ static __always_inline void io_note(struct io_call call, uint32_t units)
 	cost_end(&timer);
 }
 
-/* A kernel that preempts the program skips it for calls of others that end meanwhile. Where it can
- * be told not to (the objects with task work), only the moment before the first line is left. */
 #define IO_END(name, units)                                                                        \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
 	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
 	{                                                                                          \
-		bpf_preempt_disable();                                                             \
 		io_note(io_of_exit(regs, moved, units), units);                                    \
-		bpf_preempt_enable();                                                              \
 		return 0;                                                                          \
 	}
 

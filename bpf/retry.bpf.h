@@ -234,10 +234,8 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 
 #else
 
-#define sampler_walk(s, of)   walk_whole(s)
-#define retry_begin(s)	      false
-#define bpf_preempt_disable() ((void)0)
-#define bpf_preempt_enable()  ((void)0)
+#define sampler_walk(s, of) walk_whole(s)
+#define retry_begin(s)	false
 
 #endif
 
