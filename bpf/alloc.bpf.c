@@ -99,11 +99,12 @@ TASK_STATES(alloc_task_by_tid, alloc_tasks_by_tid, alloc_task)
 /* State of the current thread. NULL: there is none, or with @create no room for it. */
 static __always_inline struct alloc_task *alloc_task_get(bool create)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
+	struct task_struct *task;
 
 	if (have_task_storage)
 		return bpf_task_storage_get(&alloc_tasks, bpf_get_current_task_btf(), 0,
 					    create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	task = (void *)bpf_get_current_task();
 	return alloc_task_by_tid((uint32_t)bpf_get_current_pid_tgid(),
 				 BPF_CORE_READ(task, start_time), create);
 }

@@ -220,6 +220,12 @@ static __always_inline bool alloc_begins(struct alloc_owner *owner, uint64_t add
 	return true;
 }
 
+/* May a touch at @address be one of a header? Most page faults of the host are none. */
+static __always_inline bool alloc_may_begin(uint64_t address)
+{
+	return (address & PAGE_MASK) <= sizeof(uint64_t);
+}
+
 /* The scratch memory for the stack of a touch at @address by the instruction at @ip. NULL: it does
  * not begin a block, or no more stacks may be walked. */
 static __always_inline struct scratch *alloc_touch_begin(struct alloc_owner *owner,
@@ -228,8 +234,6 @@ static __always_inline struct scratch *alloc_touch_begin(struct alloc_owner *own
 {
 	struct scratch *s;
 
-	if ((address & PAGE_MASK) > sizeof(uint64_t))
-		return NULL;
 	address &= ~PAGE_MASK;
 	if ((ip != owner->header_ip && !alloc_begins(owner, address, ip, with_loop)) || !owner->left)
 		return NULL;
@@ -257,11 +261,14 @@ static __always_inline int alloc_touched(unsigned long address, const struct arc
 					 unsigned long error, bool with_loop)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	struct alloc_owner *owner;
 	struct scratch *s;
 	uint64_t ip;
 
-	if (!owner || !(error & ARCH_FAULT_WRITE))
+	if (!alloc_may_begin(address) || !(error & ARCH_FAULT_WRITE))
+		return 0;
+	owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	if (!owner)
 		return 0;
 	ip = arch_ip(regs);
 	s = alloc_touch_begin(owner, address, ip, with_loop);
@@ -277,11 +284,14 @@ static __always_inline int alloc_touched(unsigned long address, const struct arc
 static __always_inline int alloc_touched_event(struct bpf_perf_event_data *ctx, bool with_loop)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	uint64_t address = ctx->addr, ip = ctx->regs.ip;
+	struct alloc_owner *owner;
 	struct scratch *s;
 
-	if (!owner || !arch_is_user(&ctx->regs))
+	if (!alloc_may_begin(address) || !arch_is_user(&ctx->regs))
+		return 0;
+	owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	if (!owner)
 		return 0;
 	s = alloc_touch_begin(owner, address, ip, with_loop);
 	if (!s)
@@ -354,7 +364,7 @@ static __attribute__((noinline)) bool alloc_is_moving(struct alloc_moved *moved)
  * is resized in place keeps its header. */
 static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, bool with_loop)
 {
-	struct alloc_moved moved = { .first_ns = bpf_ktime_get_ns() }, *before;
+	struct alloc_moved moved = {}, *before;
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	uint64_t from_va, bytes;
@@ -365,7 +375,7 @@ static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, b
 		return 0;
 	from_va = moved.from_va;
 	bytes = moved.bytes;
-	moved.last_ns = moved.first_ns;
+	moved.first_ns = moved.last_ns = bpf_ktime_get_ns();
 	key.slot = owner->slot;
 	key.address = from_va;
 	before = bpf_map_lookup_elem(&alloc_moves, &key);

@@ -9,7 +9,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/reader/target_memory.h"
 
-/* Offsets of glibc's struct pthread and of the two words at the thread pointer. */
+/* A block of a dtv: its address, and what is to be freed (glibc, sysdeps/generic/dl-dtv.h). */
 #define THREAD_DTV_ENTRY_BYTES 16u
 
 /* How far the thread pointer is above @pthread_va, the pthread_t of a thread of @target. Where the

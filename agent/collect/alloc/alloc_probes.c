@@ -478,6 +478,8 @@ static unsigned rank_of(uint8_t kind)
 	return kind == ALLOC_MALLOC ? 0 : kind == ALLOC_FREE ? 2 : 1;
 }
 
+_Static_assert(ALLOC_PLACES_MAX == ALLOC_SITES_MAX + 1, "all sites of a process, and its returns");
+
 /* Tells the programs whose places these are, for WAY_PLACES each of them, too. */
 static void publish_places(struct alloc_bpf *skel, const struct places *places, uint32_t slot,
 			   uint64_t bias)
