@@ -7,6 +7,8 @@ ARCH    ?= $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(shell uname -m)))
 MACHINE := $(patsubst arm64,aarch64,$(patsubst amd64,x86_64,$(ARCH)))
 CROSS   := $(if $(filter $(MACHINE),$(shell uname -m)),,1)
 O       ?= build$(if $(CROSS),/$(ARCH))
+# One name for the folder, however it was given: what an object depends on is noted below that name.
+override O := $(patsubst $(CURDIR)/%,%,$(abspath $(O)))
 ifneq ($(CROSS),)
 SYSROOT ?= build/sysroot-$(ARCH)
 CC      := $(MACHINE)-linux-gnu-gcc --sysroot=$(abspath $(SYSROOT))
