@@ -186,6 +186,16 @@ def unknown_ns(stacks):
     return sum(v * sum(f.startswith("[unknown]") for f in s) / len(s) for s, v in stacks)
 
 
+def cut_or_unnamed(stacks, build, lost_max):
+    """Faults of the stacks, of which @lost_max ns may not be whole: sentences"""
+    total = sum(value for _, value in stacks)
+    if build.shows & NAMES and unknown_ns(stacks) > UNKNOWN_MAX * total:
+        yield f"{100 * unknown_ns(stacks) / total:.1f} % of its frames have no name"
+    complete = exact_ns(stacks, build)
+    if total - complete > lost_max:
+        yield f"{100 * complete / total:.1f} % of its stacks are complete and exact"
+
+
 def problems(daemon, session, build):
     stacks = stacks_of(daemon, session, build)
     total = sum(v for _, v in stacks)
@@ -193,22 +203,16 @@ def problems(daemon, session, build):
     samples = total / TICK_NS
     if samples < 60:
         return [f"only {samples:.0f} samples"]
-    found = []
-    if build.shows & NAMES:
-        if unknown_ns(stacks) > UNKNOWN_MAX * total:
-            found.append(f"{100 * unknown_ns(stacks) / total:.1f} % of its frames have no name")
-    else:
+    lost_max = max((1 - WHOLE) * total, 2.5 * TICK_NS)
+    found = list(cut_or_unnamed(stacks, build, lost_max))
+    if not build.shows & NAMES:
         wrong = {f for s, _ in stacks for f in s if any(leaf in f for leaf in build.truth)}
         if wrong:
             found.append(f"names in a stripped program: {wrong}")
         # a tick may come before the mapping of a library is known
         bad = [(f, v) for s, v in stacks for f in s if f.startswith("[unknown]") and not re.fullmatch(r"\[unknown\] \S+\+0x[0-9a-f]+", f)]
-        if sum(v for _, v in bad) > max((1 - WHOLE) * total, 2.5 * TICK_NS):
+        if sum(v for _, v in bad) > lost_max:
             found.append(f"unknown frames without a place: {bad}")
-    complete = exact_ns(stacks, build)
-    if total - complete > max((1 - WHOLE) * total, 2.5 * TICK_NS):
-        found.append(f"{100 * complete / total:.1f} % of its stacks are complete and exact")
-    if not build.shows & NAMES:
         return found
     for leaf, (share, chain, count) in build.truth.items():
         mine = [(s, v) for s, v in stacks if leaf in s]

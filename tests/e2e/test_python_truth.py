@@ -317,7 +317,7 @@ def holders_of_the_gil():
             mine = pprof_stacks(daemon.get(f"{FAMILY_A}/{session}/flamegraph?format=pprof&groupBy=holder").body)
         sums, unseen = holders_in(stacks)
         held = sums["hold_long"] + sums["hold_short"]
-        due = {name: after[name] - before.get(name, 0) for name in ("hold_long", "hold_short")}
+        due = {name: after.get(name, 0) - before.get(name, 0) for name in ("hold_long", "hold_short")}
         said = f"{version}, {waiters} waiters: {sums} ns, without holder {unseen}, the program says {due}"
         check(held > 5e8 * waiters, said)
         # the last holder releases the lock when the session is over

@@ -8,8 +8,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from test_builds import FOLDER, GO, LINES, NAMES, PLAIN, RUST, TRUTH, UNKNOWN_MAX, Build, clean, cpp, exact_ns, go  # noqa: E402
-from test_builds import plain_c, shell, TICK_NS, unknown_ns  # noqa: E402
+from test_builds import FOLDER, GO, LINES, NAMES, PLAIN, RUST, TICK_NS, TRUTH, Build, clean, cpp, cut_or_unnamed, go  # noqa: E402
+from test_builds import plain_c, shell  # noqa: E402
 from harness import ROOT, compile_workload  # noqa: E402
 
 SAMPLES_MIN = 30
@@ -68,13 +68,8 @@ def problems(stacks, build):
     stacks = [(named(stack, build), value) for stack, value in stacks]
     total = sum(value for _, value in stacks)
     if total < SAMPLES_MIN * TICK_NS:
-        yield f"only {total / TICK_NS:.0f} samples"
-        return
-    if build.shows & NAMES and unknown_ns(stacks) > UNKNOWN_MAX * total:
-        yield f"{100 * unknown_ns(stacks) / total:.1f} % of its frames have no name"
-    complete = exact_ns(stacks, build)
-    if complete < WHOLE * total:
-        yield f"{100 * complete / total:.1f} % of its stacks are complete and exact"
+        return [f"only {total / TICK_NS:.0f} samples"]
+    return list(cut_or_unnamed(stacks, build, (1 - WHOLE) * total))
 
 
 def judge(console):
@@ -83,7 +78,7 @@ def judge(console):
         stacks = [([clean(frame) for frame in stack], value) for stack, value in console.folded(f"stacks of {build.name}")
                   # there is no user stack yet, or no more
                   if not any("execve" in frame or frame == "do_exit" for frame in stack)]
-        found = list(problems(stacks, build))
+        found = problems(stacks, build)
         failed |= bool(found)
         print(f"{'not ok' if found else 'ok'} build {build.name}: {'; '.join(found) or 'right'}")
     return failed
