@@ -215,7 +215,7 @@ __attribute__((noinline)) uint64_t alloc_walk_compat(uint32_t zero)
 
 	if (!s)
 		return 0;
-	walk_compat(alloc_walk_turn);
+	walk_compat(alloc_walk_turn, 0);
 	return alloc_walk_send(s);
 }
 

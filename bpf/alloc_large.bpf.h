@@ -150,7 +150,7 @@ static __attribute__((noinline)) uint64_t alloc_fault_stack_compat(struct scratc
 		if (alloc_leave_compat(in_call && !i))
 			break;
 	if (s->going)
-		walk_compat(alloc_fault_turn);
+		walk_compat(alloc_fault_turn, 0);
 	return alloc_walk_send(s);
 }
 

@@ -480,7 +480,10 @@ struct bpf_task_work {
 #define OVERLAYFS_SUPER_MAGIC 0x794c7630
 #define FUSE_SUPER_MAGIC      0x65735546
 #define TMPFS_MAGIC	      0x01021994
-#define PERF_COUNT_SW_PAGE_FAULTS_MAJ 6 /* include/uapi/linux/perf_event.h */
+
+/* include/uapi/linux/perf_event.h */
+#define PERF_COUNT_SW_PAGE_FAULTS_MIN 5
+#define PERF_COUNT_SW_PAGE_FAULTS_MAJ 6
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1u << PAGE_SHIFT)

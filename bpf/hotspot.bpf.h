@@ -44,9 +44,10 @@ struct hotspot_walk {
 	uint64_t method, made;	      /* Method of the last interpreted frame, its ConstMethod */
 	uint64_t pool, class_symbol;  /* its ConstantPool; the Symbol of its class */
 	uint32_t code_bytes, cookie;
-	/* Place of the instruction at hand in code[]. It is volatile, so that the verifier does not
-	 * tell apart which instructions came before. */
+	/* Place of the instruction at hand in code[], and its length. They are volatile, so that the
+	 * verifier does not tell apart which instructions came before. */
 	volatile uint32_t code_at, popped;
+	volatile uint32_t has_left;
 	uint32_t stepped;     /* this walk has left a frame of HotSpot's */
 	uint32_t is_doubtful; /* the return address at hand is one if a call is before it */
 };
@@ -73,15 +74,14 @@ UNWIND_INLINE uint32_t hotspot_u32(const struct hotspot_walk *w, uint32_t offset
 /* The heap that @ip lies in; SCRIPT_HOTSPOT_HEAPS = none. */
 UNWIND_INLINE uint32_t hotspot_heap(const struct script_hotspot *h, uint64_t ip)
 {
-	uint32_t ret = SCRIPT_HOTSPOT_HEAPS;
+	uint64_t ret = SCRIPT_HOTSPOT_HEAPS;
 
 #ifdef __bpf__
 #pragma clang loop unroll(full)
 #endif
 	for (uint32_t i = 0; i < SCRIPT_HOTSPOT_HEAPS; i++)
-		if (ip - h->heaps[i].start < h->heaps[i].end - h->heaps[i].start)
-			ret = i;
-	return ret;
+		ret -= (ret - i) & -script_is_within(ip, h->heaps[i].start, h->heaps[i].end);
+	return (uint32_t)ret;
 }
 
 UNWIND_INLINE bool hotspot_is_code(const struct script_hotspot *h, uint64_t ip)
@@ -241,14 +241,14 @@ UNWIND_INLINE int hotspot_left(struct hotspot_walk *w, struct unwind_state *at)
 {
 	const uint8_t *code = w->code + HOTSPOT_CODE_BEFORE;
 	uint64_t sp = at->sp, ip;
-	uint32_t at_move = 0;
+	uint32_t at_move;
 
 	if (code[0] == 0x41 && code[1] == 0xc6) /* movb $N, N(%r15) */
 		code += 8;
+	w->code_at = code[0] == 0x5f;
 	if (code[0] == 0x41 && code[1] == 0x5d)
-		at_move = 2;
-	else if (code[0] == 0x5f)
-		at_move = 1;
+		w->code_at = 2;
+	at_move = w->code_at & 3;
 	if (code[at_move + 1] == 0x8b && code[at_move + 2] == 0xe3)
 		sp = at->regs[code[at_move] & 1 ? ARCH_HOTSPOT_OLD_SP : ARCH_HOTSPOT_METHOD];
 	else if (at_move || code[0] != 0x41 || code[1] != 0xff || code[2] != 0xe5)
@@ -364,13 +364,13 @@ UNWIND_INLINE int hotspot_blob(struct hotspot_walk *w, struct unwind_state *at, 
 UNWIND_INLINE bool hotspot_is_nmethod(const struct hotspot_walk *w)
 {
 	uint64_t name = hotspot_word(w, w->facts.blob_name);
-	bool ret = false;
+	uint64_t ret = 0;
 
 #ifdef __bpf__
 #pragma clang loop unroll(full)
 #endif
 	for (uint32_t i = 0; i < SCRIPT_HOTSPOT_NAMES; i++)
-		ret |= name == w->facts.nmethod_names[i];
+		ret |= script_is_zero(name ^ w->facts.nmethod_names[i]);
 	return ret && name;
 }
 
@@ -456,23 +456,16 @@ UNWIND_INLINE bool hotspot_has_popped(const uint8_t *code)
 	       (code[-1] & 0xfc) == 0x58;
 }
 
-/* 1 if @difference, which is small, is 0. Without a branch: the verifier follows each. */
-UNWIND_INLINE uint64_t hotspot_is_zero(uint64_t difference)
-{
-	__asm__ volatile("" : "+r"(difference));
-	return (difference - 1) >> 63;
-}
-
 /* mov %rbp, N(%rsp): the frame is there, and the caller's rbp still where it was. */
 UNWIND_INLINE bool hotspot_saves_fp(const uint8_t *code)
 {
-	return hotspot_is_zero((code[0] ^ 0x48u) | (code[1] ^ 0x89u) | ((code[2] & 0x3fu) ^ 0x2c) |
-			       (code[3] ^ 0x24u));
+	return script_is_zero((code[0] ^ 0x48u) | (code[1] ^ 0x89u) | ((code[2] & 0x3fu) ^ 0x2c) |
+			      (code[3] ^ 0x24u));
 }
 
 UNWIND_INLINE uint64_t hotspot_asks(const uint8_t *code)
 {
-	return hotspot_is_zero((code[0] ^ 0x41u) | (code[1] ^ 0x81u));
+	return script_is_zero((code[0] ^ 0x41u) | (code[1] ^ 0x81u));
 }
 
 UNWIND_INLINE bool hotspot_enters(const uint8_t *code)
@@ -486,8 +479,8 @@ UNWIND_INLINE bool hotspot_enters(const uint8_t *code)
  * cmpl $N, N(%r15); je; call). */
 UNWIND_INLINE bool hotspot_has_frame(const uint8_t *code)
 {
-	uint64_t is_nop = hotspot_is_zero(code[0] ^ 0x90u) | hotspot_is_zero(code[0] ^ 0x66u) |
-			  hotspot_is_zero((code[0] ^ 0x0fu) | (code[1] ^ 0x1fu));
+	uint64_t is_nop = script_is_zero(code[0] ^ 0x90u) | script_is_zero(code[0] ^ 0x66u) |
+			  script_is_zero((code[0] ^ 0x0fu) | (code[1] ^ 0x1fu));
 	uint64_t asks = hotspot_asks(code) | hotspot_asks(code - 8) | hotspot_asks(code - 11);
 
 	if (hotspot_enters(code))
@@ -600,7 +593,7 @@ UNWIND_INLINE int hotspot_end_innermost(struct hotspot_walk *w, struct unwind_st
 	w->is_doubtful = !is_sized;
 	if (code[0] == 0x5d || (!is_nmethod && hotspot_enters(code))) {
 		end->at = at->sp;
-	} else if (hotspot_has_left(w)) {
+	} else if (w->has_left) {
 		hotspot_end_bare(at, end);
 		end->at += w->popped;
 	} else if (!is_nmethod) {
@@ -781,16 +774,17 @@ UNWIND_INLINE int hotspot_step(struct hotspot_walk *w, struct unwind_state *at, 
 		hotspot_words(words, SCRIPT_HOTSPOT_STUB, at->ip, 0, 0);
 		return unwind_step_fp(at);
 	}
+	if (!at->is_return) {
+		rc = hotspot_read_code(w, at);
+		if (rc)
+			return rc;
+		w->has_left = hotspot_has_left(w);
+	}
 	rc = hotspot_blob(w, at, &blob);
 	if (rc)
 		return rc;
 	is_nmethod = hotspot_is_nmethod(w);
 	frame_words = (int32_t)hotspot_u32(w, h->blob_frame_words);
-	if (!at->is_return) {
-		rc = hotspot_read_code(w, at);
-		if (rc)
-			return rc;
-	}
 	if (is_nmethod) {
 		if (!at->is_return)
 			rc = hotspot_finish_call(w, at);

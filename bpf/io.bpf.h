@@ -162,37 +162,53 @@ static __always_inline void io_count(uint64_t bytes)
 		outcome_count(OUTCOME_uncounted);
 }
 
-/* The bytes moved by the message whose length is noted at @address in the memory of the current
- * thread; negative: it cannot be read. */
-__attribute__((noinline)) int io_message(uint64_t address)
-{
-	int32_t bytes;
+/* Calls may move many messages or events: IO_RUNS runs of IO_RUN. A run is a global function that
+ * the verifier looks at by itself: it would follow every turn of one long loop. */
+#define IO_RUN	    32u
+#define IO_RUNS	    32u
+/* sendmmsg() takes at most so many (UIO_MAXIOV). */
+#define IO_MESSAGES (IO_RUN * IO_RUNS)
 
-	if (bpf_probe_read_user(&bytes, sizeof(bytes), (const void *)address))
-		return -1;
-	return bytes < 0 ? 0 : bytes; /* a number of its own that the program has put there */
-}
-
-/* The sum over the first @count messages at @address: struct mmsghdr (include/linux/socket.h),
- * where the kernel notes each one's length. sendmmsg() takes at most so many (UIO_MAXIOV). Both
- * functions are global: the verifier looks at each by itself. Otherwise it would follow every turn
- * of the loop to the end of the program (6.1). */
-#define IO_MESSAGES	     1024u
 #define IO_MESSAGE_BYTES     64u
 #define IO_MESSAGE_LENGTH_AT 56u
-__attribute__((noinline)) uint64_t io_messages(uint64_t address, uint64_t count)
+#define IO_UNREAD	     (1ull << 63) /* a message behind those whose sum it is was not read */
+
+/* The sum over the first @count messages of a run at @address: struct mmsghdr
+ * (include/linux/socket.h), where the kernel notes each one's length, in the memory of the current
+ * thread. With IO_UNREAD: the sum over those before the first that cannot be read. */
+__attribute__((noinline)) uint64_t io_messages_run(uint64_t address, uint64_t count)
 {
 	uint64_t moved = 0;
-	uint32_t i;
 
-	for (i = 0; i < IO_MESSAGES && i < count; i++) {
-		int bytes = io_message(address + i * IO_MESSAGE_BYTES + IO_MESSAGE_LENGTH_AT);
+	for (uint32_t i = 0; i < IO_RUN && i < count; i++) {
+		int32_t bytes;
 
-		if (bytes < 0)
-			break;
-		moved += (uint32_t)bytes;
+		if (bpf_probe_read_user(
+			    &bytes, sizeof(bytes),
+			    (const void *)(address + i * IO_MESSAGE_BYTES + IO_MESSAGE_LENGTH_AT)))
+			return moved | IO_UNREAD;
+		if (bytes > 0) /* else a number of its own that the program has put there */
+			moved += (uint32_t)bytes;
 	}
-	if (i < count)
+	return moved;
+}
+
+/* The sum over the first @count messages at @address. */
+__attribute__((noinline)) uint64_t io_messages(uint64_t address, uint64_t count)
+{
+	bool is_unread = count > IO_MESSAGES;
+	uint64_t moved = 0;
+
+	for (uint32_t i = 0; i < IO_RUNS && i * IO_RUN < count; i++) {
+		uint64_t run = io_messages_run(address + i * IO_RUN * IO_MESSAGE_BYTES,
+					       count - i * IO_RUN);
+
+		moved += run & ~IO_UNREAD;
+		is_unread |= run >> 63;
+		if (run & IO_UNREAD)
+			break;
+	}
+	if (is_unread)
 		outcome_count(OUTCOME_messages_unread);
 	return moved;
 }
@@ -226,6 +242,8 @@ static __always_inline int io_event_add(struct io_owed *owed, uint64_t address)
 	return 0;
 }
 
+#define IO_EVENT_BYTES 32u
+
 /* The sums are in a map, where the verifier does not follow them from turn to turn. */
 __attribute__((noinline)) int io_event(uint64_t address)
 {
@@ -237,10 +255,17 @@ __attribute__((noinline)) int io_event(uint64_t address)
 	return 0;
 }
 
-#define IO_EVENT_BYTES 32u
+__attribute__((noinline)) int io_events_run(uint64_t address, uint64_t count)
+{
+	for (uint32_t i = 0; i < IO_RUN && i < count; i++)
+		io_event(address + i * IO_EVENT_BYTES);
+	return 0;
+}
+
+/* The sum over the first @count events at @address. */
 __attribute__((noinline)) uint64_t io_events(uint64_t address, uint64_t count)
 {
-	uint32_t zero = 0, i;
+	uint32_t zero = 0;
 	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
 
 	if (!owed)
@@ -248,8 +273,8 @@ __attribute__((noinline)) uint64_t io_events(uint64_t address, uint64_t count)
 	owed->descriptor = IO_NO_FILE;
 	owed->collected = 0;
 	owed->unread = count > IO_MESSAGES;
-	for (i = 0; i < IO_MESSAGES && i < count; i++)
-		io_event(address + i * IO_EVENT_BYTES);
+	for (uint32_t i = 0; i < IO_RUNS && i * IO_RUN < count; i++)
+		io_events_run(address + i * IO_RUN * IO_EVENT_BYTES, count - i * IO_RUN);
 	if (owed->unread)
 		outcome_count(OUTCOME_events_unread);
 	return owed->collected;
@@ -492,7 +517,7 @@ int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
 	s = value ? io_begin_compat(call.regs, call.moved, value, call.detail) : NULL;
 	if (s) {
 		if (s->going)
-			walk_compat(io_walk_turn);
+			walk_compat(io_walk_turn, 0);
 		io_end_apart(s);
 	}
 	cost_end(&timer);

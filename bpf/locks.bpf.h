@@ -83,7 +83,7 @@ static __attribute__((noinline)) struct scratch *lock_sample(void *ctx, void *lo
 	s->sample.kernel_stack_hash =
 		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
 	walk_none(s);
-	if (!has_user_stack(task->mm, task->flags) ||
+	if (!has_user_stack(BPF_CORE_READ(task, mm), task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task)) ||
 	    !arch_is_user(&s->regs) || arch_is_compat32(&s->regs))
 		return s;

@@ -194,7 +194,12 @@ struct scratch {
 	uint32_t guessed_any;
 	uint32_t code_is_listed; /* an address in no known mapping is not code */
 	uint32_t mappings_are_published; /* the trie is asked: what it has is of this image */
-	uint32_t going;		 /* there is a further frame */
+	uint32_t going;			 /* there is a further frame */
+	/* The frame at hand. The verifier goes on once from what is read here; it would go on from each
+	 * value that a register may have. */
+	volatile uint32_t found;    /* enum mapping_found */
+	volatile int result;	    /* enum unwind_result */
+	volatile uint64_t words[2]; /* script frame; 0, 0 = it is none */
 	uint64_t unknown_pc;
 	uint64_t window[WALK_WINDOW_WORDS + 1]; /* of the stack; the last is there for the verifier */
 	struct walk_script script;

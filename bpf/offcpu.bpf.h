@@ -39,15 +39,21 @@
  * kernel/sched/core.c), which was not blocked either. The CPU's two clocks differ by all of it. */
 #define OFF_HAS_CLOCKS (have_stolen && bpf_core_field_exists(struct sched_entity, cfs_rq))
 
-/* The time stolen from the CPU that @task is on, ns since the host began; 0 = none or not known. */
-static __always_inline uint64_t off_cpu_stolen(struct task_struct *task)
+/* The time stolen from the CPU that @task is on, ns since the host began; 0 = none or not known.
+ * @is_often is a constant: a load of a pointer from a trusted one takes a nanosecond, but verifiers
+ * before v7.0 search all types of the kernel for it by name, 1 ms in each state. */
+static __always_inline uint64_t off_cpu_stolen(struct task_struct *task, const bool is_often)
 {
 	struct rq *rq;
 
 	if (!OFF_HAS_CLOCKS)
 		return 0;
-	rq = task->se.cfs_rq->rq;
-	return rq->clock - rq->clock_task;
+	if (is_often) {
+		rq = task->se.cfs_rq->rq;
+		return rq->clock - rq->clock_task;
+	}
+	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	return BPF_CORE_READ(rq, clock) - BPF_CORE_READ(rq, clock_task);
 }
 
 /* The time stolen from @task since it came onto its CPU, which until now had @cpu_stolen_ns. If
@@ -64,7 +70,8 @@ static __always_inline uint64_t off_stolen_now(const struct off_state *state,
 	else if (!OFF_HAS_CLOCKS || !bpf_core_field_exists(struct task_struct, sched_info))
 		return 0;
 	else
-		stolen_ns = task->se.cfs_rq->rq->clock - task->sched_info.last_arrival -
+		stolen_ns = BPF_CORE_READ(task, se.cfs_rq, rq, clock) -
+			    task->sched_info.last_arrival -
 			    (task->se.sum_exec_runtime - task->se.prev_sum_exec_runtime);
 	/* the clocks of another CPU may be moved on between the one and the other reading */
 	return stolen_ns > 0 ? stolen_ns : 0;
@@ -81,7 +88,7 @@ static __always_inline uint64_t off_stolen(struct task_struct *task)
 
 	if (!task->on_cpu || (since_ns && state->generation == config.off_generation))
 		return stolen_ns;
-	now_ns = off_stolen_now((const struct off_state *)state, task, off_cpu_stolen(task));
+	now_ns = off_stolen_now((const struct off_state *)state, task, off_cpu_stolen(task, false));
 	if (state && (state->since_ns != since_ns || state->came_stolen_ns != came_stolen_ns))
 		return stolen_ns;
 	return stolen_ns + now_ns;
@@ -411,10 +418,8 @@ static __always_inline void sample_begin(struct scratch *s, uint64_t now_ns, uin
 static __always_inline void off_sample_begin(struct scratch *s, struct task_struct *task,
 					     uint64_t now_ns, uint64_t off_ns, uint64_t value)
 {
-	struct task_struct *leader = task->group_leader;
-
 	sample_begin(s, now_ns, off_ns, value);
-	s->sample.start_boottime_ns = leader->start_boottime;
+	s->sample.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime);
 	s->sample.tgid = task->tgid;
 	s->sample.tid = task->pid;
 	bpf_probe_read_kernel(s->sample.comm, sizeof(s->sample.comm), task->comm);
@@ -469,12 +474,13 @@ static __always_inline void off_name(struct scratch *s, struct task_struct *task
 static __always_inline void off_record(struct scratch *s, struct task_struct *task,
 				       uint32_t blocked)
 {
-	bool has_registers = has_user_stack(task->mm, task->flags) &&
-			     !bpf_probe_read_kernel(&s->regs, sizeof(s->regs),
-						    task_saved_regs(task));
+	bool has_registers;
 
 	walk_none(s);
-	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
+	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false,
+			  false);
+	has_registers = has_user_stack(BPF_CORE_READ(task, mm), task->flags) &&
+			!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), task_saved_regs(task));
 	s->sample.state = off_state_of(blocked);
 	if (has_registers && blocked == OFF_WAITS) {
 		s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);
@@ -517,7 +523,7 @@ static __attribute__((noinline)) void off_record_unseen(const struct off_state *
 
 	if (!OFF_HAS_CLOCKS || !bpf_core_field_exists(struct task_struct, sched_info))
 		return;
-	ran_ns = task->se.cfs_rq->rq->clock - task->sched_info.last_arrival;
+	ran_ns = BPF_CORE_READ(task, se.cfs_rq, rq, clock) - task->sched_info.last_arrival;
 	off_ns = now_ns - ran_ns - state->since_ns;
 	if ((int64_t)ran_ns < 0 || (int64_t)off_ns <= 0)
 		return;
@@ -564,7 +570,7 @@ static __always_inline uint64_t off_leave(struct task_struct *task, bool preempt
 	}
 	if (ends)
 		return OFF_NOT_READ;
-	cpu_stolen_ns = off_cpu_stolen(task);
+	cpu_stolen_ns = off_cpu_stolen(task, true);
 	state->stolen_ns += off_stolen_now(state, task, cpu_stolen_ns);
 	state->since_ns = now_ns;
 	state->run_delay_ns = off_run_delay(task);
@@ -594,7 +600,8 @@ static __always_inline void off_return(struct task_struct *task, uint64_t now_ns
 	state = off_state_get(task, false);
 	if (!state)
 		return;
-	state->came_stolen_ns = cpu_stolen_ns == OFF_NOT_READ ? off_cpu_stolen(task) : cpu_stolen_ns;
+	state->came_stolen_ns =
+		cpu_stolen_ns == OFF_NOT_READ ? off_cpu_stolen(task, true) : cpu_stolen_ns;
 	state->came = config.off_generation;
 	if (!state->since_ns || state->generation != config.off_generation)
 		return;
@@ -727,7 +734,7 @@ int BPF_PROG(off_resume_compat, uint64_t what)
 	s = resume_begin(false);
 	if (s) {
 		if (s->going)
-			walk_compat(off_walk_turn);
+			walk_compat(off_walk_turn, 0);
 		resume_end(s, false);
 	}
 	cost_end(&timer);

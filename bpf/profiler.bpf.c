@@ -51,30 +51,89 @@ static __always_inline bool is_of_thread(const struct bpf_perf_event_data *ctx)
 	return config.fast_period_ns && BPF_CORE_READ(kern, event, cpu) < 0;
 }
 
-/* The sample of the current thread, and the beginning of its walk, in the scratch @of (enum
- * cpu_scratch_of). NULL: another sample is being taken there. The caller sets what the sample
- * says. */
-static __always_inline struct scratch *sampler_begin(struct bpf_perf_event_data *ctx, uint32_t of,
-						     const struct prof_target *target, bool with_loop)
+/* The CPU time that a tick stands for, ns; 0: it is not recorded. */
+static __always_inline uint64_t tick_value(struct bpf_perf_event_data *ctx,
+					   const struct prof_target *target, uint8_t *source)
 {
-	uint64_t pid_tgid = bpf_get_current_pid_tgid();
-	uint32_t tgid = pid_tgid >> 32, outcome;
-	struct scratch *s = scratch_enter_at(&cpu_scratch, of);
-	struct task_facts task;
+	uint32_t outcome = target_wants(target, PROF_WANT_CPU);
+	uint64_t fast_ns;
 
+	if (!config.cpu_active)
+		return 0;
+	if (!(uint32_t)bpf_get_current_pid_tgid()) {
+		outcome_count(OUTCOME_idle);
+		return 0;
+	}
+	if (outcome) {
+		outcome_count(outcome);
+		return 0;
+	}
+	fast_ns = fast_period_ns(target);
+	if (is_of_thread(ctx) != (fast_ns > 0)) {
+		outcome_count(OUTCOME_other_sampler);
+		return 0;
+	}
+	*source = fast_ns > 0;
+	return fast_ns ? fast_ns : config.cpu_period_ns;
+}
+
+/* The page faults that an event stands for; 0: it is not recorded. The context is read by a load of
+ * its own (volatile), since the verifier takes no address in it that was calculated. */
+static __always_inline uint64_t fault_value(const volatile struct bpf_perf_event_data *ctx,
+					    const struct prof_target *target)
+{
+	uint32_t outcome = target_wants(target, PROF_WANT_FAULTS);
+
+	if (outcome)
+		outcome_count(outcome);
+	return outcome ? 0 : ctx->sample_period;
+}
+
+/* Which page faults the event is about (perf_event_attr.config); 0: it is a tick. */
+static __always_inline uint64_t faults_of_event(struct bpf_perf_event_data *ctx)
+{
+	struct bpf_perf_event_data_kern *kern = (void *)ctx;
+	uint64_t of = BPF_CORE_READ(kern, event, attr.config);
+
+	return of == PERF_COUNT_SW_PAGE_FAULTS_MIN || of == PERF_COUNT_SW_PAGE_FAULTS_MAJ ? of : 0;
+}
+
+/* Everything before the walk, of a tick or of @faults. Returns the scratch @of (enum
+ * cpu_scratch_of) to walk in, or NULL: nothing to record. */
+static __always_inline struct scratch *sampler_begin(struct bpf_perf_event_data *ctx,
+						     uint64_t faults, uint32_t of, bool with_loop)
+{
+	uint64_t pid_tgid = bpf_get_current_pid_tgid(), value;
+	uint32_t tgid = pid_tgid >> 32, outcome;
+	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
+	struct task_facts task;
+	struct scratch *s;
+	uint8_t source = 0;
+
+	value = faults ? fault_value(ctx, target) : tick_value(ctx, target, &source);
+	if (!value)
+		return NULL;
+	s = scratch_enter_at(&cpu_scratch, of);
 	if (!s) {
 		outcome_count(OUTCOME_scratch_busy);
 		return NULL;
 	}
-	task = task_facts_of_current();
 	s->sample.head.flags = 0;
+	s->sample.type = faults ? PROF_SAMPLE_FAULT : PROF_SAMPLE_CPU;
+	s->sample.state = !faults				    ? 0
+			  : faults == PERF_COUNT_SW_PAGE_FAULTS_MAJ ? PROF_FAULT_MAJOR
+								    : PROF_FAULT_MINOR;
+	s->sample.value = value;
+	s->sample.value2 = faults ? value * 1024 : 0;
+	s->sample.source = source;
 	s->sample.time_ns = bpf_ktime_get_ns();
-	s->sample.start_boottime_ns = task.start_boottime_ns;
 	s->sample.user_stack_hash = 0;
 	s->sample.kernel_stack_hash = 0;
 	s->sample.tgid = tgid;
 	s->sample.tid = (uint32_t)pid_tgid;
 	s->sample.cpu = bpf_get_smp_processor_id();
+	task = task_facts_of_current();
+	s->sample.start_boottime_ns = task.start_boottime_ns;
 	walk_none(s);
 	if (has_user_stack(task.has_memory, task.flags)) {
 		outcome = user_registers(s, ctx);
@@ -83,43 +142,6 @@ static __always_inline struct scratch *sampler_begin(struct bpf_perf_event_data 
 		else
 			walk_begin(s, tgid, target, with_loop);
 	}
-	return s;
-}
-
-/* Everything before the walk. Returns the scratch to walk in, or NULL: nothing to record. */
-static __always_inline struct scratch *cpu_begin(struct bpf_perf_event_data *ctx, bool with_loop)
-{
-	uint64_t pid_tgid = bpf_get_current_pid_tgid();
-	uint32_t tgid = pid_tgid >> 32, outcome;
-	struct prof_target *target;
-	struct scratch *s;
-	uint64_t fast_ns;
-
-	if (!config.cpu_active)
-		return NULL;
-	if (!(uint32_t)pid_tgid) {
-		outcome_count(OUTCOME_idle);
-		return NULL;
-	}
-	target = bpf_map_lookup_elem(&targets, &tgid);
-	outcome = target_wants(target, PROF_WANT_CPU);
-	if (outcome) {
-		outcome_count(outcome);
-		return NULL;
-	}
-	fast_ns = fast_period_ns(target);
-	if (is_of_thread(ctx) != (fast_ns > 0)) {
-		outcome_count(OUTCOME_other_sampler);
-		return NULL;
-	}
-	s = sampler_begin(ctx, CPU_SCRATCH_SAMPLER, target, with_loop);
-	if (!s)
-		return NULL;
-	s->sample.value = fast_ns ? fast_ns : config.cpu_period_ns;
-	s->sample.value2 = 0;
-	s->sample.source = fast_ns > 0;
-	s->sample.type = PROF_SAMPLE_CPU;
-	s->sample.state = 0;
 	return s;
 }
 
@@ -136,15 +158,20 @@ static __always_inline void sampler_end(struct scratch *s, struct bpf_perf_event
 	scratch_leave(s);
 }
 
+/* Ticks, and page faults: the kernel reports a fault when it has been handled. The registers are
+ * those of the instruction that faulted, and the thread's memory is there. One program serves both,
+ * so the walk is verified once. */
 SEC("perf_event")
 int cpu_sample(struct bpf_perf_event_data *ctx)
 {
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
-	struct scratch *s = cpu_begin(ctx, true);
+	uint64_t faults = faults_of_event(ctx);
+	uint32_t of = faults ? CPU_SCRATCH_FAULT : CPU_SCRATCH_SAMPLER;
+	struct cost_timer timer = cost_begin(faults ? PROF_PROGRAM_FAULT : PROF_PROGRAM_CPU);
+	struct scratch *s = sampler_begin(ctx, faults, of, true);
 
 	if (s) {
 		if (s->going)
-			sampler_walk(s, CPU_SCRATCH_SAMPLER);
+			sampler_walk(s, of);
 		sampler_end(s, ctx, true);
 	}
 	cost_end(&timer);
@@ -157,74 +184,14 @@ WALK_COMPAT(cpu_walk_turn, cpu_scratch)
 SEC("perf_event")
 int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 {
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_CPU);
-	struct scratch *s = cpu_begin(ctx, false);
+	uint64_t faults = faults_of_event(ctx);
+	uint32_t of = faults ? CPU_SCRATCH_FAULT : CPU_SCRATCH_SAMPLER;
+	struct cost_timer timer = cost_begin(faults ? PROF_PROGRAM_FAULT : PROF_PROGRAM_CPU);
+	struct scratch *s = sampler_begin(ctx, faults, of, false);
 
 	if (s) {
 		if (s->going)
-			walk_compat(cpu_walk_turn);
-		sampler_end(s, ctx, false);
-	}
-	cost_end(&timer);
-	return 0;
-}
-
-/* ---- page faults ----------------------------------------------------------------------------- */
-
-/* As cpu_begin(). The kernel reports a fault when it has been handled: the registers are those of
- * the instruction that faulted, and the thread's memory is there. */
-static __always_inline struct scratch *fault_begin(struct bpf_perf_event_data *ctx, bool with_loop)
-{
-	struct bpf_perf_event_data_kern *kern = (void *)ctx;
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
-	uint32_t outcome = target_wants(target, PROF_WANT_FAULTS);
-	struct scratch *s;
-
-	if (outcome) {
-		outcome_count(outcome);
-		return NULL;
-	}
-	s = sampler_begin(ctx, CPU_SCRATCH_FAULT, target, with_loop);
-	if (!s)
-		return NULL;
-	s->sample.value = ctx->sample_period;
-	s->sample.value2 = ctx->sample_period * 1024;
-	s->sample.source = 0;
-	s->sample.type = PROF_SAMPLE_FAULT;
-	s->sample.state = BPF_CORE_READ(kern, event, attr.config) == PERF_COUNT_SW_PAGE_FAULTS_MAJ ?
-				  PROF_FAULT_MAJOR :
-				  PROF_FAULT_MINOR;
-	return s;
-}
-
-SEC("perf_event")
-int fault_sample(struct bpf_perf_event_data *ctx)
-{
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_FAULT);
-	struct scratch *s = fault_begin(ctx, true);
-
-	if (s) {
-		if (s->going)
-			sampler_walk(s, CPU_SCRATCH_FAULT);
-		sampler_end(s, ctx, true);
-	}
-	cost_end(&timer);
-	return 0;
-}
-
-WALK_COMPAT_AT(fault_walk_turn, cpu_scratch, CPU_SCRATCH_FAULT)
-
-/* For kernels without bpf_loop(). */
-SEC("perf_event")
-int fault_sample_compat(struct bpf_perf_event_data *ctx)
-{
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_FAULT);
-	struct scratch *s = fault_begin(ctx, false);
-
-	if (s) {
-		if (s->going)
-			walk_compat(fault_walk_turn);
+			walk_compat(cpu_walk_turn, of);
 		sampler_end(s, ctx, false);
 	}
 	cost_end(&timer);

@@ -78,7 +78,10 @@ struct script_walk {
 	uint64_t frame[PYTHON_FRAME_WORDS];
 	uint64_t code[SCRIPT_COOKIE_WORDS];
 	struct python_code codes[PYTHON_CODES];
-	uint64_t last;	    /* the frame before */
+	uint64_t last; /* the frame before */
+	/* Is the frame at hand the last of its entry, and is the thread leaving that entry? They are
+	 * volatile, so that the verifier goes on once, not for each value. */
+	volatile uint32_t is_last, leaves;
 	uint64_t window_at; /* address of the window, 0 = none was read */
 	uint64_t window[PYTHON_WINDOW_BYTES / 8];
 };
@@ -312,7 +315,7 @@ UNWIND_INLINE enum script_step python_step(struct script_walk *w, uint64_t words
 {
 	const struct script_python *py = &w->python;
 	uint64_t at = w->cursor, code, previous;
-	uint32_t last, leaves, cookie;
+	uint32_t cookie;
 
 	if (!at && !w->place) {
 		w->on = 0;
@@ -323,15 +326,15 @@ UNWIND_INLINE enum script_step python_step(struct script_walk *w, uint64_t words
 	if (python_read_frame(w, at))
 		return SCRIPT_STEP_UNREAD;
 	/* 3.10 takes its CFrame away first, then its frame, which does not execute any more. */
-	leaves = py->chain == SCRIPT_PYTHON_OBJECTS_CFRAME && w->entry >= w->high;
-	if (leaves && !python_byte(w, py->frame_entry)) {
+	w->leaves = py->chain == SCRIPT_PYTHON_OBJECTS_CFRAME && w->entry >= w->high;
+	if (w->leaves && !python_byte(w, py->frame_entry)) {
 		w->on = 0;
 		return SCRIPT_STEP_ENTRY;
 	}
 	previous = python_word(w, py->frame_previous);
-	last = py->chain <= SCRIPT_PYTHON_OBJECTS_CFRAME || python_byte(w, py->frame_entry);
+	w->is_last = py->chain <= SCRIPT_PYTHON_OBJECTS_CFRAME || python_byte(w, py->frame_entry);
 	if (py->chain >= SCRIPT_PYTHON_SHIM_CFRAME) {
-		last = 0;
+		w->is_last = 0;
 		if (python_byte(w, py->frame_entry) >= PYTHON_OWNER_SHIM) {
 			if (w->place && (at - w->low >= w->high - w->low ||
 					 !python_is_linked(w, previous)))
@@ -349,7 +352,7 @@ UNWIND_INLINE enum script_step python_step(struct script_walk *w, uint64_t words
 	code = python_word(w, py->frame_code) & ~7ull; /* from 3.14 on the low bits are a tag */
 	if (!python_is_address(code) || previous == at)
 		return SCRIPT_STEP_DESYNC;
-	if (last && w->place && !python_is_linked(w, previous))
+	if (w->is_last && w->place && !python_is_linked(w, previous))
 		return SCRIPT_STEP_DESYNC;
 	if (python_cookie(w, code, &cookie))
 		return SCRIPT_STEP_UNREAD;
@@ -358,10 +361,10 @@ UNWIND_INLINE enum script_step python_step(struct script_walk *w, uint64_t words
 	words[1] = (uint64_t)PROF_FRAME_SCRIPT_AT << SCRIPT_WORD_KIND_SHIFT |
 		   python_position(w, code) << SCRIPT_POSITION_SHIFT | cookie;
 	w->cursor = previous;
-	if (!last)
+	if (!w->is_last)
 		return SCRIPT_STEP_FRAME;
 	w->saved = previous;
-	if (py->chain == SCRIPT_PYTHON_OBJECTS || leaves)
+	if (py->chain == SCRIPT_PYTHON_OBJECTS || w->leaves)
 		w->on = 0;
 	else if (python_leave_entry(w))
 		return SCRIPT_STEP_UNREAD;

@@ -116,8 +116,6 @@ static __always_inline void script_begin(struct scratch *s, const bool compat)
 /* Is @pc, in a mapping with PROF_MAPPING_RUNTIME, code of an interpreter's loop? */
 static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc, const bool compat)
 {
-	bool ret = false;
-
 	script_begin(s, compat);
 	if (!s->script.is_there) {
 		/* it is still starting, or the collector does not know it yet */
@@ -125,10 +123,7 @@ static __always_inline bool script_is_loop(struct scratch *s, uint64_t pc, const
 			s->script.outcome = OUTCOME_script_state;
 		return false;
 	}
-	for (uint32_t i = 0; i < SCRIPT_RANGES_MAX; i++)
-		ret |= pc - s->script.ranges[i].start <
-		       s->script.ranges[i].end - s->script.ranges[i].start;
-	return ret;
+	return script_is_in_ranges(s->script.ranges, pc);
 }
 
 static __always_inline bool script_is_v8(struct scratch *s, const bool compat)

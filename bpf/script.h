@@ -215,6 +215,41 @@ struct script_range {
 
 #define SCRIPT_RANGES_MAX 4u
 
+/* The highest bit of @value, without a branch, as in what follows: the verifier would go both ways
+ * of each. */
+static inline uint64_t script_sign(uint64_t value)
+{
+	__asm__ volatile("" : "+r"(value));
+	return value >> 63;
+}
+
+/* 1 if @value is 0. */
+static inline uint64_t script_is_zero(uint64_t value)
+{
+	return script_sign(~value & (value - 1));
+}
+
+/* 1 if @address, of user space, lies in [@start, @end). */
+static inline uint64_t script_is_within(uint64_t address, uint64_t start, uint64_t end)
+{
+	uint64_t past = address - start;
+
+	return script_sign(~past & (past - (end - start)));
+}
+
+/* 1 if @pc lies in one of the SCRIPT_RANGES_MAX @ranges. */
+static inline int script_is_in_ranges(const struct script_range *ranges, uint64_t pc)
+{
+	int ret = 0;
+
+#ifdef __bpf__
+#pragma clang loop unroll(full)
+#endif
+	for (uint32_t i = 0; i < SCRIPT_RANGES_MAX; i++)
+		ret |= (int)script_is_within(pc, ranges[i].start, ranges[i].end);
+	return ret;
+}
+
 /* Value of the map `runtimes`. An entry dies at exit and at exec; a fork copies it. */
 struct script_runtime {
 	uint32_t kind;	     /* enum script_kind; SCRIPT_NONE in an answer about a file: no runtime */

@@ -83,13 +83,17 @@ static long kernel_turn(uint32_t turn, void *context)
 /* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to
  * be sent; the first is exact if @exact (an interrupted one). The user stack, which uses the same
  * space, must have been sent. @with_loop as in walk_begin(): a plain loop is followed by the
- * verifier turn by turn. */
+ * verifier turn by turn, but its count is forgotten behind it, and so what follows is followed
+ * once. */
 static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact,
 					      bool with_loop)
 {
 	struct kernel_context context = { .scratch = s, .exact = exact };
 	uint32_t count = bytes > 0 ? (uint32_t)bytes / sizeof(uint64_t) : 0;
 
+	s->stack.tgid = 0;
+	s->stack.frame_count = count;
+	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
 	s->stack.stack_hash = 0;
 	s->script.chain = 0;
 	if (with_loop)
@@ -97,9 +101,7 @@ static __always_inline void kernel_stack_take(struct scratch *s, long bytes, boo
 	else
 		for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX && i < count; i++)
 			kernel_frame(s, i, exact);
-	s->stack.tgid = 0;
-	s->stack.frame_count = count;
-	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
+	barrier();
 }
 
 static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact,

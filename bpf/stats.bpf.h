@@ -31,8 +31,11 @@ struct cost_timer {
 static __always_inline struct cost_timer cost_begin(enum prof_program program)
 {
 	struct prof_counters *here = counters_here();
-	struct cost_timer timer = { .cost = here ? &here->costs[program] : NULL };
+	struct cost_timer timer = { .cost = NULL };
 
+	_Static_assert(PROF_PROGRAM_MAX == 8, "a power of two, for index_within()");
+	if (here)
+		timer.cost = &here->costs[index_within(program, PROF_PROGRAM_MAX)];
 	if (timer.cost && timer.cost->runs++ % PROF_COST_INTERVAL == 0)
 		timer.start_ns = bpf_ktime_get_ns();
 	return timer;

@@ -36,12 +36,11 @@ static __always_inline void reading_send(struct prof_sample_event *event, uint8_
 static __always_inline void thread_send(struct task_struct *task, uint64_t now_ns,
 					uint64_t queued_ns, bool ends, bool with_moved)
 {
-	struct task_struct *leader = task->group_leader;
 	const struct io_moved *moved;
 	struct prof_sample_event event = {
 		.head = { .kind = PROF_EVENT_SAMPLE, .size_bytes = sizeof(event) },
 		.time_ns = now_ns,
-		.start_boottime_ns = leader->start_boottime,
+		.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
 		.tgid = task->tgid,
 		.tid = task->pid,
 		.cpu = bpf_get_smp_processor_id(),
@@ -99,7 +98,7 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 	s->sample.kernel_stack_hash = kernel_stack_send(
 		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
 	s->sample.state = off_state_of(state->blocked);
-	if (has_user_stack(task->mm, task->flags) &&
+	if (has_user_stack(BPF_CORE_READ(task, mm), task->flags) &&
 	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), task_saved_regs(task))) {
 		if (state->blocked == OFF_WAITS)
 			s->sample.state = PROF_OFF_BLOCKED << 4 | off_wait(s, task);

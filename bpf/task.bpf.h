@@ -17,18 +17,8 @@ struct task_facts {
 
 static __always_inline struct task_facts task_facts_of_current(void)
 {
-	struct task_struct *task, *leader;
+	struct task_struct *task = (void *)bpf_get_current_task();
 
-	if (have_task_btf) {
-		task = bpf_get_current_task_btf();
-		leader = task->group_leader;
-		return (struct task_facts){
-			.start_boottime_ns = leader->start_boottime,
-			.flags = task->flags,
-			.has_memory = task->mm,
-		};
-	}
-	task = (void *)bpf_get_current_task();
 	return (struct task_facts){
 		.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
 		.flags = BPF_CORE_READ(task, flags),

@@ -161,9 +161,13 @@ static __always_inline int walk_v8_inline(struct scratch *s)
 	bool in_file = !(s->map.mapping.flags & PROF_MAPPING_JIT);
 	bool replaces = !in_file || s->at.is_return, is_script = false;
 	uint64_t words[2] = { 0, 0 };
-	int result = v8_step(&s->v8, &s->at, in_file, &is_script, words);
 
-	if (is_script) {
+	s->result = v8_step(&s->v8, &s->at, in_file, &is_script, words);
+	s->words[0] = is_script ? words[0] : 0;
+	s->words[1] = words[1];
+	words[0] = s->words[0];
+	words[1] = s->words[1];
+	if (words[0]) {
 		if (replaces)
 			script_roll_back(s);
 		walk_push(s, words[0]);
@@ -171,7 +175,7 @@ static __always_inline int walk_v8_inline(struct scratch *s)
 		walk_chain(s, v8_word_function(words));
 		s->frame_limit++; /* a frame counts once */
 	}
-	return result;
+	return s->result;
 }
 
 VERIFIED_ONCE(walk_v8)
@@ -213,7 +217,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 
 /* An address in no mapping that is known: the list was published before this mapping was made, or
  * there is no list at all. */
-static __always_inline bool walk_may_be_new(const struct scratch *s, enum mapping_found found)
+static __always_inline bool walk_may_be_new(const struct scratch *s, uint32_t found)
 {
 	return found == MAPPING_NONE && !s->vma_count;
 }
@@ -236,18 +240,29 @@ static __attribute__((noinline)) uint64_t walk_probed_return(uint64_t at)
 	return 0;
 }
 
+/* The flag of a frame word whose address is a return address, else 0. Without a branch, as
+ * script_sign(). */
+static __always_inline uint64_t walk_is_return(const struct scratch *s)
+{
+	return s->at.is_return * PROF_FRAME_RETURN;
+}
+
 /* One frame in code that HotSpot has generated; 1 ends the walk. */
 static __always_inline int walk_hotspot_inline(struct scratch *s)
 {
-	uint64_t ip = s->at.ip, words[2] = { 0, 0 };
-	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
-	int result = hotspot_step(&s->hotspot, &s->at, words);
+	uint64_t ip = s->at.ip, flags = walk_is_return(s), words[2] = { 0, 0 }, first;
+	int result;
 
-	if (words[0]) {
-		walk_push(s, words[0]);
-		walk_push(s, words[1]);
-		if (!hotspot_word_is_stub(words[0]))
-			walk_chain(s, words[0]);
+	s->result = hotspot_step(&s->hotspot, &s->at, words);
+	s->words[0] = words[0];
+	s->words[1] = words[1];
+	first = s->words[0];
+	result = s->result;
+	if (first) {
+		walk_push(s, first);
+		walk_push(s, s->words[1]);
+		if (!hotspot_word_is_stub(first))
+			walk_chain(s, first);
 		s->frame_limit++; /* a frame counts once */
 	} else if (!flags || result != UNWIND_NO_RULE) {
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
@@ -279,19 +294,19 @@ static __always_inline enum mapping_found walk_as_generated(struct scratch *s, u
 static __always_inline int walk_any_frame(struct scratch *s, const bool scripts, const bool compat)
 {
 	uint64_t ip = s->at.ip, low = s->at.sp, pc, probed;
-	uint64_t flags = s->at.is_return ? PROF_FRAME_RETURN : 0;
-	uint32_t guess = s->gap;
-	enum mapping_found found;
+	uint64_t flags = walk_is_return(s);
+	uint32_t guess = s->gap, found;
 	bool is_loop;
 	int ended;
 
 	probed = flags && !(ip & WALK_PAGE_MASK) ? walk_probed_return(s->at.sp - sizeof(ip)) : 0;
 	if (probed)
 		ip = s->at.ip = probed;
-	pc = ip - !!s->at.is_return;
+	pc = ip - s->at.is_return;
 	if (ip < 4096 || ip >= ARCH_USER_END)
 		return walk_end(s, guess ? guess : OUTCOME_no_mapping);
-	found = mapping_find(s, pc);
+	s->found = mapping_find(s, pc);
+	found = s->found;
 	if (guess) {
 		flags |= PROF_FRAME_GUESSED;
 		if (found == MAPPING_NONE && s->code_is_listed)
@@ -501,39 +516,38 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
  * may end it (5.10). They take numbers only, so the turn looks the scratch up again. Functions that
  * call each other share 512 bytes of stack, so a frame of HotSpot is walked by the walk, not by the
  * turn. */
-#define WALK_COMPAT_PART(name, map, of, walked)                                                    \
-	__attribute__((noinline)) int name(void)                                                   \
+#define WALK_COMPAT_PART(name, map, walked)                                                        \
+	__attribute__((noinline)) int name(uint32_t at)                                            \
 	{                                                                                          \
-		uint32_t at = of;                                                                  \
 		struct scratch *s = bpf_map_lookup_elem(&(map), &at);                              \
                                                                                                    \
 		return s ? walked : 1;                                                             \
 	}
 
-#define WALK_COMPAT_AT(name, map, of)                                                              \
-	WALK_COMPAT_PART(name, map, of, walk_frames(s, true))                                      \
-	WALK_COMPAT_PART(name##_hotspot, map, of, walk_hotspot(s))                                 \
-	WALK_COMPAT_PART(name##_young, map, of, walk_list_code(s))                                 \
+#define WALK_COMPAT(name, map)                                                                     \
+	WALK_COMPAT_PART(name, map, walk_frames(s, true))                                          \
+	WALK_COMPAT_PART(name##_hotspot, map, walk_hotspot(s))                                     \
+	WALK_COMPAT_PART(name##_young, map, walk_list_code(s))                                     \
                                                                                                    \
-	__attribute__((noinline)) int name##s(void)                                                \
+	__attribute__((noinline)) int name##s(uint32_t at)                                         \
 	{                                                                                          \
 		uint32_t i;                                                                        \
                                                                                                    \
 		for (i = 0; i < YOUNG_TURNS; i++)                                                  \
-			if (name##_young())                                                        \
+			if (name##_young(at))                                                      \
 				break;                                                             \
 		for (i = 0; i < WALK_COMPAT_FRAMES + 1; i++) {                                     \
-			int ended = name();                                                        \
+			int ended = name(at);                                                      \
                                                                                                    \
 			if (ended == WALK_HOTSPOT)                                                 \
-				ended = name##_hotspot();                                          \
+				ended = name##_hotspot(at);                                        \
 			if (ended)                                                                 \
 				break;                                                             \
 		}                                                                                  \
 		return i;                                                                          \
 	}
 
-#define WALK_COMPAT(name, map) WALK_COMPAT_AT(name, map, 0)
-#define walk_compat(turn)      turn##s()
+/* The walk in the element @at of @turn's map. */
+#define walk_compat(turn, at) turn##s(at)
 
 #endif

@@ -75,7 +75,7 @@ static __attribute__((noinline)) struct scratch *waker_begin(void *ctx, struct t
 	s->sample.kernel_stack_hash =
 		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
 	walk_none(s);
-	if (!has_user_stack(waker->mm, waker->flags) || is_executing() ||
+	if (!has_user_stack(BPF_CORE_READ(waker, mm), waker->flags) || is_executing() ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(waker)) ||
 	    !arch_is_user(&s->regs) || arch_is_compat32(&s->regs))
 		return s;

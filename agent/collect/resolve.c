@@ -190,17 +190,12 @@ static bool is_loop(const struct collector *c, uint64_t frame)
 {
 	uint64_t pc = prof_frame_offset(frame) - !!(frame & PROF_FRAME_RETURN);
 	const struct module *module;
-	bool ret = false;
 
 	if (prof_frame_kind(frame) != PROF_FRAME_MODULE)
 		return false;
 	module = module_table_canonical(c->modules, prof_frame_module_id(frame));
-	if (!module || !module->script || module->script->kind != SCRIPT_CPYTHON)
-		return false;
-	for (size_t i = 0; i < SCRIPT_RANGES_MAX; i++)
-		ret |= pc - module->script->ranges[i].start <
-		       module->script->ranges[i].end - module->script->ranges[i].start;
-	return ret;
+	return module && module->script && module->script->kind == SCRIPT_CPYTHON &&
+	       script_is_in_ranges(module->script->ranges, pc);
 }
 
 /* The kernel reads script frames at the sample; what is walked later has none. */

@@ -140,15 +140,6 @@ static void begin_frames(struct thread_python *python)
 		python->outcome = OUTCOME_script_state;
 }
 
-static bool is_loop(const struct script_runtime *runtime, uint64_t pc)
-{
-	bool ret = false;
-
-	for (size_t i = 0; i < SCRIPT_RANGES_MAX; i++)
-		ret |= pc - runtime->ranges[i].start < runtime->ranges[i].end - runtime->ranges[i].start;
-	return ret;
-}
-
 static uint8_t outcome_of(enum script_step step)
 {
 	switch (step) {
@@ -172,7 +163,8 @@ uint8_t thread_python_add(struct thread_python *python, const struct row_table *
 {
 	uint16_t at = (uint16_t)*count;
 
-	if (rows->script.kind != SCRIPT_CPYTHON || !is_loop(&rows->script, pc - bias))
+	if (rows->script.kind != SCRIPT_CPYTHON ||
+	    !script_is_in_ranges(rows->script.ranges, pc - bias))
 		return OUTCOME_complete;
 	if (!python->is_looked_at)
 		look(python, &rows->script, bias);

@@ -88,9 +88,42 @@ static void test_a_child_has_its_parents_names(void **state)
 	assert_null(child->frames.data[add(child, 0x2000, 3, 77)].functions);
 }
 
+/* BPF and the agent ask the same question, without a branch. */
+static void test_ranges_of_the_loop(void **state)
+{
+	const struct script_range ranges[SCRIPT_RANGES_MAX] = {
+		{ 0x1000, 0x2000 }, { 0, 0 }, { 0x7fffffff0000, 0x7fffffffffff }, { 0x5000, 0x5000 }
+	};
+	static const struct {
+		uint64_t pc;
+		int is_within;
+	} cases[] = {
+		{ 0, 0 },
+		{ 0xfff, 0 },
+		{ 0x1000, 1 },
+		{ 0x1fff, 1 },
+		{ 0x2000, 0 },
+		{ 0x4fff, 0 },
+		{ 0x5000, 0 },
+		{ 0x7ffffffeffff, 0 },
+		{ 0x7fffffff0000, 1 },
+		{ 0x7ffffffffffe, 1 },
+		{ 0x7fffffffffff, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(script_is_in_ranges(ranges, cases[i].pc), cases[i].is_within);
+	assert_int_equal(script_is_zero(0), 1);
+	for (unsigned bit = 0; bit < 64; bit++)
+		assert_int_equal(script_is_zero(1ull << bit), 0);
+	assert_int_equal(script_is_zero(UINT64_MAX), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ranges_of_the_loop),
 		cmocka_unit_test(test_names_of_an_ended_process),
 		cmocka_unit_test(test_a_child_has_its_parents_names),
 	};

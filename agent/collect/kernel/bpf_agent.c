@@ -55,7 +55,7 @@ static int attach_life(struct bpf_agent *agent, struct err *err)
 int bpf_agent_create(const struct features *features, struct bpf_agent **ret, struct err *err)
 {
 	cleanup(bpf_agent) struct bpf_agent *agent = NULL;
-	struct bpf_program *sampler, *faults;
+	struct bpf_program *sampler;
 	struct profiler_bpf *skel;
 	const enum perf_event_kind kind =
 		features->sample_cycles && features_has(features, FEATURE_HARDWARE_CYCLES)
@@ -83,12 +83,10 @@ int bpf_agent_create(const struct features *features, struct bpf_agent **ret, st
 		return rc;
 	skel = agent->skel;
 	sampler = bpf_program__autoload(skel->progs.cpu_sample) ? skel->progs.cpu_sample
-								  : skel->progs.cpu_sample_compat;
-	faults = bpf_program__autoload(skel->progs.fault_sample) ? skel->progs.fault_sample
-								 : skel->progs.fault_sample_compat;
+								: skel->progs.cpu_sample_compat;
 	perf_events_init(&agent->perf, sampler, kind);
-	perf_events_init(&agent->minor_faults, faults, PERF_EVENT_MINOR_FAULT);
-	perf_events_init(&agent->major_faults, faults, PERF_EVENT_MAJOR_FAULT);
+	perf_events_init(&agent->minor_faults, sampler, PERF_EVENT_MINOR_FAULT);
+	perf_events_init(&agent->major_faults, sampler, PERF_EVENT_MAJOR_FAULT);
 	thread_events_init(&agent->fast, sampler, kind);
 	rc = bpf_ring_init(&agent->ring, bpf_map__fd(skel->maps.events),
 			   bpf_map__max_entries(skel->maps.events));

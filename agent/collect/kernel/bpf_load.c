@@ -178,8 +178,6 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		/* kernels without callbacks refuse them even in code that never runs */
 		{ skel->progs.cpu_sample, loop, false },
 		{ skel->progs.cpu_sample_compat, !loop, false },
-		{ skel->progs.fault_sample, bpf_load_has_faults(features) && loop, false },
-		{ skel->progs.fault_sample_compat, bpf_load_has_faults(features) && !loop, false },
 		{ skel->progs.off_switch, true, true },
 		{ skel->progs.off_sweep, true, true },
 		{ skel->progs.off_exit, true, true },
@@ -326,7 +324,6 @@ static enum feature feature_of_refused(void)
 		{ "lock_", FEATURE_LOCK_CONTENTION },	   { "disk_", FEATURE_BLOCK_REQUESTS },
 		{ "io_ring_", FEATURE_IO_URING },	   { "io_exit", FEATURE_IO_CALLS },
 		{ "io_", FEATURE_FEXIT },		   { "off_resume", FEATURE_IRQ_WORK },
-		{ "fault_", FEATURE_PAGE_FAULTS },
 	};
 	const char *name = strstr(complaint, "prog '");
 

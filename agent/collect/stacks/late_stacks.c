@@ -157,13 +157,9 @@ static int take_java_frame(struct walk *walk, uint64_t ret_words[2])
 static bool is_loop(const struct late_code *code, uint64_t pc)
 {
 	const struct script_runtime *runtime = code->runtime;
-	bool ret = false;
 
-	if (!runtime || runtime->kind != SCRIPT_CPYTHON)
-		return false;
-	for (size_t i = 0; i < SCRIPT_RANGES_MAX; i++)
-		ret |= pc - runtime->ranges[i].start < runtime->ranges[i].end - runtime->ranges[i].start;
-	return ret;
+	return runtime && runtime->kind == SCRIPT_CPYTHON &&
+	       script_is_in_ranges(runtime->ranges, pc);
 }
 
 /* The Python frames of the C frame of the loop that begins at @low and was left. False: there is no
