@@ -3,6 +3,7 @@
  * every process of the daemon, and hands over to the supervisor. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "agent/base/clock.h"
 #include "agent/base/log.h"
 #include "agent/base/privileges.h"
 #include "agent/base/ring.h"
@@ -164,11 +166,14 @@ static int probe_features(const struct config *config, struct err *err)
 /* Everything is loaded once, and nothing attached: what the kernel refuses is reported missing. */
 static void print_features(void)
 {
+	struct abilities_cost cost = { 0 };
 	struct err err = { 0 };
 
 	if (features_require(&host_features, &err) == 0)
-		abilities_probe(&host_features);
+		abilities_probe(&host_features, &cost);
 	features_print(&host_features, stdout);
+	printf("loading          %.2f s of CPU time for the programs of all types; %" PRIu64 " instructions verified\n",
+	       (double)cost.cpu_ns / NS_PER_S, cost.verified);
 	rights_print(stdout);
 }
 

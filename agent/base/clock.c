@@ -32,6 +32,11 @@ uint64_t clock_realtime_ns(void)
 	return read_clock(CLOCK_REALTIME);
 }
 
+uint64_t clock_process_ns(void)
+{
+	return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 struct clock_triple clock_now(void)
 {
 	return (struct clock_triple){

@@ -20,6 +20,8 @@ struct clock_triple {
 uint64_t clock_monotonic_ns(void);
 uint64_t clock_boottime_ns(void);
 uint64_t clock_realtime_ns(void);
+/* CPU time of this process. */
+uint64_t clock_process_ns(void);
 struct clock_triple clock_now(void);
 
 /* Realtime of a monotonic stamp by the offsets of @at. */

@@ -13,14 +13,6 @@
 
 #define INTERNED_MAX (4u << 20)
 
-static uint64_t cpu_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 int answer_init(struct answer *answer, struct target *target, const struct target_maps *maps,
 		struct read_writer *writer, uint64_t deadline_ns)
 {
@@ -30,7 +22,7 @@ int answer_init(struct answer *answer, struct target *target, const struct targe
 		.writer = writer,
 		.deadline_ns = deadline_ns,
 		.started_ns = clock_monotonic_ns(),
-		.started_cpu_ns = cpu_ns(),
+		.started_cpu_ns = clock_process_ns(),
 	};
 	answer->module_ids = calloc(maps->module_count + 1, sizeof(*answer->module_ids));
 	if (!answer->module_ids)
@@ -193,7 +185,7 @@ uint64_t answer_script_frame(struct answer *answer, const char *function, const 
 int answer_finish(struct answer *answer)
 {
 	answer->end.duration_ns = clock_monotonic_ns() - answer->started_ns;
-	answer->end.cpu_ns = cpu_ns() - answer->started_cpu_ns;
+	answer->end.cpu_ns = clock_process_ns() - answer->started_cpu_ns;
 	read_writer_fixed(answer->writer, READ_END, &answer->end, sizeof(answer->end));
 	return read_writer_finish(answer->writer);
 }

@@ -5,6 +5,7 @@ behind; the informational commands answer."""
 
 import concurrent.futures
 import os
+import re
 import resource
 import shutil
 import socket
@@ -145,9 +146,10 @@ def each_feature_disabled():
     other feature --features says what profd does instead."""
     features = subprocess.run([PROFD, "--features"], capture_output=True, text=True, check=True).stdout
     rows = dict(line.split(None, 1) for line in features.splitlines())
-    others = [name for name in rows if name.startswith(("CAP_", "type:")) or name == "landlock"]
+    others = [name for name in rows if name.startswith(("CAP_", "type:")) or name in ("landlock", "loading")]
     names = [name for name in rows if name not in others]
-    check(len(names) >= 11 and len(others) == 4 + 9 + 1, features)
+    check(len(names) >= 11 and len(others) == 4 + 9 + 2, features)
+    check(int(re.search(r"; (\d+) instructions verified", rows["loading"])[1]) > 100000, rows["loading"])
 
     def disabled(name):
         text = subprocess.run([PROFD, "--features", f"--disable-feature={name}"], capture_output=True, text=True,

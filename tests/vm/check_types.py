@@ -14,7 +14,7 @@ import re
 import sys
 
 import support
-from support import COLUMNS, FAILED, LOADED, TYPES
+from support import COLUMNS, FAILED, LOADED, TYPES, VERIFIED
 
 sys.path.insert(0, os.path.join(support.ROOT, "tests/e2e"))
 from test_goroutines import difference, parse_dump, stacks_of  # noqa: E402
@@ -254,6 +254,7 @@ def features_of(console):
     lines = [line.split(None, 2) for line in console.sections["features"].splitlines()]
     # the kernel's own messages come between them
     features = {words[0]: words[1] == "yes" for words in lines if len(words) > 1 and not words[0].startswith("[")}
+    features.pop("loading", None)
     checks = {check["check"]: check["state"] == "ok" for check in console.json("doctor")["checks"]}
 
     def check_of(name):
@@ -261,6 +262,12 @@ def features_of(console):
         return f"{kind} {what}" if colon else f"{'privilege' if name.startswith('CAP_') else 'feature'} {name}"
 
     return features, {name: checks.get(check_of(name)) for name in features}
+
+
+def verified(console):
+    """What the verifier of this kernel walked, as the cell of the column VERIFIED. Kernels before 5.16 do not say it."""
+    found = re.search(r"^loading .*; (\d+) instructions verified", console.sections.get("features", ""), re.M)
+    return "" if not found else f"{int(found.group(1)) / 1000:.0f} k" if int(found.group(1)) else "not told"
 
 
 def loaded(console, kind):
@@ -323,10 +330,11 @@ def main():
         failed = True
         print(f"not ok {kernel} console: {complaints[:5] or 'the machine did not end'}")
         print(console.text[-3000:])
+    row.append(verified(console))
     with open(table, "a") as f:
         print("| " + " | ".join(row) + " |", file=f)
     if not failed:
-        cells = [f"{kind} {cell}" for kind, cell in zip(COLUMNS, row[2:]) if cell]
+        cells = [f"{kind} {cell}" for kind, cell in zip((*COLUMNS, VERIFIED), row[2:]) if cell]
         if parts not in ("more", "python", "go"):
             cells.append("README.md, --features and doctor agree")
         print(f"ok {kernel}: {', '.join(cells)}")

@@ -248,6 +248,11 @@ static void watch_no_faults(struct alloc_probes *probes)
 	probes->faults = probes->moves = NULL;
 }
 
+uint64_t alloc_probes_verified(const struct alloc_probes *probes)
+{
+	return bpf_object_verified(probes->skel->obj);
+}
+
 void alloc_probes_destroy(struct alloc_probes *probes)
 {
 	if (!probes)

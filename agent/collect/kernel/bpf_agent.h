@@ -14,6 +14,7 @@
 #include "bpf/script.h"
 
 struct bpf_agent;
+struct bpf_object;
 
 /* Opens, sizes, loads and attaches what is always on (exec, fork, exit). No sampling yet.
  * -EPERM, -EOPNOTSUPP, … with one line in @err: what is missing and the remedy. */
@@ -153,5 +154,11 @@ struct bpf_costs {
 	uint64_t outcomes[PROF_OUTCOMES_MAX]; /* totals by outcome id */
 };
 int bpf_agent_costs(struct bpf_agent *agent, struct bpf_costs *ret) must_use;
+
+/* Instructions that the kernel's verifier walked for the programs of @object that are loaded; 0
+ * before v5.16, which does not say. */
+uint64_t bpf_object_verified(const struct bpf_object *object);
+/* The sum over the objects of @agent. */
+uint64_t bpf_agent_verified(const struct bpf_agent *agent);
 
 #endif

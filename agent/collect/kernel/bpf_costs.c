@@ -33,6 +33,29 @@ uint64_t bpf_map_charged_bytes(int fd)
 	return parse_u64(line, 0, UINT64_MAX, &bytes) < 0 ? 0 : bytes;
 }
 
+uint64_t bpf_object_verified(const struct bpf_object *object)
+{
+	struct bpf_program *program;
+	uint64_t sum = 0;
+
+	bpf_object__for_each_program(program, object)
+	{
+		struct bpf_prog_info info = { 0 };
+		uint32_t size = sizeof(info);
+
+		if (bpf_program__fd(program) >= 0 &&
+		    !bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &size))
+			sum += info.verified_insns;
+	}
+	return sum;
+}
+
+uint64_t bpf_agent_verified(const struct bpf_agent *agent)
+{
+	return bpf_object_verified(agent->skel->obj) +
+	       (agent->waits ? bpf_object_verified(agent->waits->obj) : 0);
+}
+
 /* A program's time is its mean timed run times all its runs. */
 static void add_run_time(const struct bpf_agent *agent, const struct prof_counters *per_cpu,
 			 enum prof_program program, struct bpf_costs *costs)

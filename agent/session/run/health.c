@@ -70,7 +70,6 @@ void sessions_health(struct sessions *s, struct sessions_health *ret)
 	struct sessions_health health = { .store_bytes = store_bytes(s->store),
 					  .store_waiting_bytes = store_waiting_bytes(s->store),
 					  .detail_bytes = detail_bytes(s) };
-	struct timespec cpu;
 	sessions_scope(s);
 
 	judge(s, &health);
@@ -92,8 +91,7 @@ void sessions_health(struct sessions *s, struct sessions_health *ret)
 	for (size_t i = 0; i < SESSIONS_PROGRAMS; i++)
 		health.programs[i] = (struct sessions_program){ program_words[i], s->feed.programs.run_ns[i] };
 	health.map_bytes = s->feed.costs.map_bytes;
-	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
-		health.server_cpu_ns = (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec;
+	health.server_cpu_ns = clock_process_ns();
 	health.rate_hz = s->feed.demand.rate_hz;
 	health.hung_readers = s->peers.status.hung_readers;
 	*ret = health;
