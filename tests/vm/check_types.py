@@ -265,7 +265,7 @@ def features_of(console):
 
 
 def verified(console):
-    """What the verifier of this kernel walked, as the cell of the column VERIFIED. Kernels before 5.16 do not say it."""
+    """The cell of the column VERIFIED. Kernels before 5.16 do not say it."""
     found = re.search(r"^loading .*; (\d+) instructions verified", console.sections.get("features", ""), re.M)
     return "" if not found else f"{int(found.group(1)) / 1000:.0f} k" if int(found.group(1)) else "not told"
 
