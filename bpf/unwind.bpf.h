@@ -153,20 +153,27 @@ static __always_inline void walk_chain(struct scratch *s, uint64_t function)
 	s->script.chain = (s->script.chain ^ function) * 0x9fb21c651e98df25ull;
 }
 
+/* Keeps what a step from a frame of a runtime said, and reads it back (struct scratch). */
+static __always_inline int walk_said(struct scratch *s, int result, uint64_t words[2])
+{
+	s->result = result;
+	s->words[0] = words[0];
+	s->words[1] = words[1];
+	words[0] = s->words[0];
+	words[1] = s->words[1];
+	return s->result;
+}
+
 /* The step from code of V8: generated code, and what has no rows in V8's own file. Frames of
  * JavaScript stand for the native frames that execute them; what executes an innermost one is shown
  * as well. */
 static __always_inline int walk_v8_inline(struct scratch *s)
 {
 	bool in_file = !(s->map.mapping.flags & PROF_MAPPING_JIT);
-	bool replaces = !in_file || s->at.is_return, is_script = false;
+	bool replaces = !in_file || s->at.is_return;
 	uint64_t words[2] = { 0, 0 };
+	int result = walk_said(s, v8_step(&s->v8, &s->at, in_file, words), words);
 
-	s->result = v8_step(&s->v8, &s->at, in_file, &is_script, words);
-	s->words[0] = is_script ? words[0] : 0;
-	s->words[1] = words[1];
-	words[0] = s->words[0];
-	words[1] = s->words[1];
 	if (words[0]) {
 		if (replaces)
 			script_roll_back(s);
@@ -175,7 +182,7 @@ static __always_inline int walk_v8_inline(struct scratch *s)
 		walk_chain(s, v8_word_function(words));
 		s->frame_limit++; /* a frame counts once */
 	}
-	return s->result;
+	return result;
 }
 
 VERIFIED_ONCE(walk_v8)
@@ -250,19 +257,14 @@ static __always_inline uint64_t walk_is_return(const struct scratch *s)
 /* One frame in code that HotSpot has generated; 1 ends the walk. */
 static __always_inline int walk_hotspot_inline(struct scratch *s)
 {
-	uint64_t ip = s->at.ip, flags = walk_is_return(s), words[2] = { 0, 0 }, first;
-	int result;
+	uint64_t ip = s->at.ip, flags = walk_is_return(s), words[2] = { 0, 0 };
+	int result = walk_said(s, hotspot_step(&s->hotspot, &s->at, words), words);
 
-	s->result = hotspot_step(&s->hotspot, &s->at, words);
-	s->words[0] = words[0];
-	s->words[1] = words[1];
-	first = s->words[0];
-	result = s->result;
-	if (first) {
-		walk_push(s, first);
-		walk_push(s, s->words[1]);
-		if (!hotspot_word_is_stub(first))
-			walk_chain(s, first);
+	if (words[0]) {
+		walk_push(s, words[0]);
+		walk_push(s, words[1]);
+		if (!hotspot_word_is_stub(words[0]))
+			walk_chain(s, words[0]);
 		s->frame_limit++; /* a frame counts once */
 	} else if (!flags || result != UNWIND_NO_RULE) {
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));

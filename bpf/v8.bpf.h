@@ -154,16 +154,15 @@ UNWIND_INLINE uint32_t v8_kind_of(const struct v8_walk *w)
 	return 0;
 }
 
-UNWIND_INLINE int v8_other(const struct v8_walk *w, const struct unwind_state *at,
-			   uint64_t words[2])
+UNWIND_INLINE void v8_other(const struct v8_walk *w, const struct unwind_state *at,
+			    uint64_t words[2])
 {
 	uint32_t kind = v8_kind_of(w);
 
 	if (!kind)
-		return 0;
+		return;
 	words[0] = v8_word_a(kind, at->ip);
 	words[1] = v8_word(PROF_FRAME_SCRIPT_AT, at->is_return ? SCRIPT_V8_RETURN : 0);
-	return 1;
 }
 
 /* The words of a frame of the interpreter. The offset in an innermost one is that of an earlier
@@ -239,35 +238,34 @@ UNWIND_INLINE int v8_function(struct v8_walk *w, const struct unwind_state *at, 
 	return 1;
 }
 
-/* Is the frame of @at one of JavaScript, WebAssembly or a regular expression? Then its words are in
- * @words. @in_file: its pc lies in a file, in the interpreter or a builtin, else in generated code.
- */
-UNWIND_INLINE int v8_frame(struct v8_walk *w, const struct unwind_state *at, bool in_file,
-			   uint64_t words[2])
+/* The words of the frame of @at in @words, if it is one of JavaScript, WebAssembly or a regular
+ * expression. @in_file: its pc lies in a file, in the interpreter or a builtin, else in generated
+ * code. */
+UNWIND_INLINE void v8_frame(struct v8_walk *w, const struct unwind_state *at, bool in_file,
+			    uint64_t words[2])
 {
 	w->frame_is_read = !(at->fp & 7) && at->fp >= 4096 && at->fp < ARCH_USER_END &&
 			   !UNWIND_READ(w->frame, sizeof(w->frame), at->fp - V8_FRAME_AT);
-	if (!w->frame_is_read)
-		return 0;
-	return v8_function(w, at, in_file, words) || (!in_file && v8_other(w, at, words));
+	if (w->frame_is_read && !v8_function(w, at, in_file, words) && !in_file)
+		v8_other(w, at, words);
 }
 
-/* Steps from code of V8, which keeps frame pointers. *@ret: the frame's words are in @words. */
-UNWIND_INLINE int v8_step(struct v8_walk *w, struct unwind_state *at, bool in_file, bool *ret,
+/* Steps from code of V8, which keeps frame pointers. @words, which the caller has cleared: those of
+ * the frame, if it is one of v8_frame(). */
+UNWIND_INLINE int v8_step(struct v8_walk *w, struct unwind_state *at, bool in_file,
 			  uint64_t words[2])
 {
 	uint8_t code[16];
 	uint32_t pushed;
 	int rc;
 
-	*ret = false;
 	if (!at->is_return) {
 		if (unwind_read(at, code, sizeof(code), at->ip))
 			return UNWIND_FAULT;
 		if (arch_is_frameless(code, &pushed))
 			return unwind_step_frameless(at, pushed);
 	}
-	*ret = v8_frame(w, at, in_file, words);
+	v8_frame(w, at, in_file, words);
 	if (!w->frame_is_read)
 		return unwind_step_fp(at);
 	rc = unwind_check_fp(at);
