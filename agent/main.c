@@ -172,9 +172,10 @@ static void print_features(void)
 	if (features_require(&host_features, &err) == 0)
 		abilities_probe(&host_features, &cost);
 	features_print(&host_features, stdout);
-	printf("loading          %.2f s of CPU time for the programs of all types; %" PRIu64
-	       " instructions verified\n",
-	       (double)cost.cpu_ns / NS_PER_S, cost.verified);
+	if (cost.cpu_ns)
+		printf("loading          %.2f s of CPU time for the programs of all types; %" PRIu64
+		       " instructions verified\n",
+		       (double)cost.cpu_ns / NS_PER_S, cost.verified);
 	rights_print(stdout);
 }
 

@@ -44,10 +44,9 @@ struct hotspot_walk {
 	uint64_t method, made;	      /* Method of the last interpreted frame, its ConstMethod */
 	uint64_t pool, class_symbol;  /* its ConstantPool; the Symbol of its class */
 	uint32_t code_bytes, cookie;
-	/* Place of the instruction at hand in code[], and its length. They are volatile, so that the
-	 * verifier does not tell apart which instructions came before. */
-	volatile uint32_t code_at, popped;
-	volatile uint32_t has_left;
+	/* Place of the instruction at hand in code[]; what hotspot_has_left() found. They are volatile,
+	 * so that the verifier does not tell apart which instructions came before. */
+	volatile uint32_t code_at, popped, has_left;
 	uint32_t stepped;     /* this walk has left a frame of HotSpot's */
 	uint32_t is_doubtful; /* the return address at hand is one if a call is before it */
 };

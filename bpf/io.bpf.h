@@ -171,6 +171,7 @@ static __always_inline void io_count(uint64_t bytes)
 
 #define IO_MESSAGE_BYTES     64u
 #define IO_MESSAGE_LENGTH_AT 56u
+#define IO_EVENT_BYTES	     32u
 #define IO_UNREAD	     (1ull << 63) /* a message behind those whose sum it is was not read */
 
 /* The sum over the first @count messages of a run at @address: struct mmsghdr
@@ -242,8 +243,6 @@ static __always_inline int io_event_add(struct io_owed *owed, uint64_t address)
 	return 0;
 }
 
-#define IO_EVENT_BYTES 32u
-
 /* The sums are in a map, where the verifier does not follow them from turn to turn. */
 __attribute__((noinline)) int io_event(uint64_t address)
 {
@@ -255,6 +254,7 @@ __attribute__((noinline)) int io_event(uint64_t address)
 	return 0;
 }
 
+/* The first @count events of a run at @address. */
 __attribute__((noinline)) int io_events_run(uint64_t address, uint64_t count)
 {
 	for (uint32_t i = 0; i < IO_RUN && i < count; i++)

@@ -40,8 +40,8 @@
 #define OFF_HAS_CLOCKS (have_stolen && bpf_core_field_exists(struct sched_entity, cfs_rq))
 
 /* The time stolen from the CPU that @task is on, ns since the host began; 0 = none or not known.
- * @is_often is a constant: a load of a pointer from a trusted one takes a nanosecond, but verifiers
- * before v7.0 search all types of the kernel for it by name, 1 ms in each state. */
+ * @is_often is a constant: a load of a pointer from a trusted one takes a nanosecond, but for each
+ * the verifier (6.18, btf_nested_type_is_trusted()) searches all types of the kernel by name. */
 static __always_inline uint64_t off_cpu_stolen(struct task_struct *task, const bool is_often)
 {
 	struct rq *rq;

@@ -33,7 +33,7 @@ static __always_inline struct cost_timer cost_begin(enum prof_program program)
 	struct prof_counters *here = counters_here();
 	struct cost_timer timer = { .cost = NULL };
 
-	_Static_assert(PROF_PROGRAM_MAX == 8, "a power of two, for index_within()");
+	_Static_assert((PROF_PROGRAM_MAX & (PROF_PROGRAM_MAX - 1)) == 0, "for index_within()");
 	if (here)
 		timer.cost = &here->costs[index_within(program, PROF_PROGRAM_MAX)];
 	if (timer.cost && timer.cost->runs++ % PROF_COST_INTERVAL == 0)

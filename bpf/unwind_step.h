@@ -42,7 +42,7 @@ struct unwind_state {
 	uint64_t context_at; /* user address of the saved registers of this frame, 0 = none */
 	uint64_t regs[ARCH_REG_COUNT];
 	uint32_t regs_known; /* regs[] are this frame's */
-	uint32_t is_return;  /* ip is a return address: the call is before it */
+	uint32_t is_return;  /* 1: ip is a return address, and the call is before it; else 0 */
 	uint64_t third;	     /* the third register's value, or where it is saved */
 	uint32_t third_is;   /* enum unwind_third_is */
 	uint32_t sp_is_bound; /* with a link register: sp is known to be at least so far up */

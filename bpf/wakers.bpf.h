@@ -47,7 +47,6 @@ static __attribute__((noinline)) struct scratch *waker_begin(void *ctx, struct t
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	uint64_t now_ns = bpf_ktime_get_ns();
-	struct task_struct *leader = waker->group_leader;
 	uint32_t tgid = waker->tgid;
 	struct gil_head gil;
 	struct scratch *s;
@@ -61,7 +60,7 @@ static __attribute__((noinline)) struct scratch *waker_begin(void *ctx, struct t
 	}
 	off_sample_begin(s, task, now_ns, 1, 0);
 	s->sample.object = tgid;
-	s->sample.value = leader->start_boottime;
+	s->sample.value = BPF_CORE_READ(waker, group_leader, start_boottime);
 	s->sample.type = PROF_SAMPLE_WAKER;
 	s->sample.state = 0;
 	s->sample.holder = waker->pid;

@@ -40,8 +40,8 @@
 #define MAPS_MAX      128
 #define NATIVE_MAX    1024
 #define STOPS_DEFAULT 300
-#define STEPS_MORE    5u
 #define STEPS_DEFAULT 20000 /* walked */
+#define STEPS_MORE    5u /* times so many at most */
 #define OUTSIDE       16 /* one of as many steps outside of the loop is walked */
 #define START_US      50000 /* until a program has specialized its code */
 #define WALK_NS	      (2 * NS_PER_S)

@@ -17,6 +17,7 @@ TYPES = ("cpu", "offcpu", "wall", "block", "mutex", "io", "faults", "goroutine",
 # Columns beside those of the types: the cpu profile of a Python program, and of a Go program without symbols.
 COLUMNS = (*TYPES, "python", "go")
 VERIFIED = "verified"  # the column of the instructions that the verifier walks in all programs
+CELLS = ("kernel", "release", *COLUMNS, VERIFIED)  # of a row
 PROMISES = {"yes", "no", "with CAP_SYS_ADMIN"}
 FAILED = "WRONG"
 LOADED = "loads"  # the cell of a type whose programs the booted kernel took, and of which no profile was taken
@@ -124,8 +125,7 @@ def faults():
 
 def head():
     """The first lines of a table of results"""
-    columns = ("kernel", "release", *COLUMNS, VERIFIED)
-    return [f"| {' | '.join(columns)} |\n", "|---" * len(columns) + "|\n"]
+    return [f"| {' | '.join(CELLS)} |\n", "|---" * len(CELLS) + "|\n"]
 
 
 def keep(path):
@@ -133,7 +133,7 @@ def keep(path):
     kernels = read_matrix()
     with open(path, encoding="utf-8") as f:
         for line in f.readlines()[len(head()):]:
-            cells = dict(zip(("kernel", "release", *COLUMNS, VERIFIED), (cell.strip() for cell in line.strip().strip("|").split("|"))))
+            cells = dict(zip(CELLS, (cell.strip() for cell in line.strip().strip("|").split("|"))))
             kept = kernels.setdefault(cells["kernel"], {})
             kept.update({column: cell for column, cell in cells.items()
                          if column not in kept or (cell and (cell != LOADED or kept[column] in ("", "no", FAILED)))})
@@ -141,7 +141,7 @@ def keep(path):
         text = [line for line in f if line.startswith("#")]
     text += head()
     for name in sorted(kernels, key=lambda name: (name.endswith("-arm64"), version_of(name))):
-        text.append("| " + " | ".join(kernels[name].get(column, "") for column in ("kernel", "release", *COLUMNS, VERIFIED)) + " |\n")
+        text.append("| " + " | ".join(kernels[name].get(column, "") for column in CELLS) + " |\n")
     with open(MATRIX, "w", encoding="utf-8") as f:
         f.writelines(text)
 

@@ -22,9 +22,10 @@ struct alloc_probes;
 int alloc_probes_create(struct bpf_agent *agent, struct alloc_probes **ret, struct err *err)
 	must_use;
 void alloc_probes_destroy(struct alloc_probes *probes);
+CLEANUP_DEFINE(alloc_probes, struct alloc_probes *, alloc_probes_destroy);
 /* As bpf_object_verified(). */
 uint64_t alloc_probes_verified(const struct alloc_probes *probes);
-CLEANUP_DEFINE(alloc_probes, struct alloc_probes *, alloc_probes_destroy);
+
 struct alloc_attachment {
 	const char *path; /* of the mapped file; /proc/PID/map_files is one */
 	uint64_t bias;	  /* of its mapping: address - bias = file offset */
