@@ -72,25 +72,38 @@ static long alloc_vma_found(struct task_struct *task, struct vm_area_struct *vma
 	return 0;
 }
 
+/* Is the frame at hand one of the allocator, or the function that is nothing but a system call? */
+static __always_inline bool alloc_is_own(const struct scratch *s, const struct alloc_owner *owner,
+					 bool in_call)
+{
+	uint64_t pc = s->at.ip - !!s->at.is_return;
+
+	return (pc >= owner->code_va && pc < owner->code_end_va) || in_call;
+}
+
+/* The frame that was stepped over is not one of the stack. */
+static __always_inline void alloc_left(struct scratch *s)
+{
+	s->stack.frame_count = 0;
+	s->stack.stack_hash = 0;
+}
+
 struct alloc_walk {
 	struct scratch *scratch;
-	uint64_t code_va, code_end_va;
+	const struct alloc_owner *owner;
 	bool in_call;
 };
 
-/* Steps over a frame of the allocator, or over the function that is nothing but a system call. */
 static long alloc_leave_turn(uint32_t turn, struct alloc_walk *walk)
 {
 	struct scratch *s = walk->scratch;
-	uint64_t pc = s->at.ip - !!s->at.is_return;
 	int ended;
 
-	if ((pc < walk->code_va || pc >= walk->code_end_va) && !(walk->in_call && !turn))
+	if (!alloc_is_own(s, walk->owner, walk->in_call && !turn))
 		return 1;
-	ended = walk_any_frame(s, false, false);
-	s->stack.frame_count = 0;
-	s->stack.stack_hash = 0;
-	return ended;
+	ended = walk_frames_once(s);
+	alloc_left(s);
+	return !!ended;
 }
 
 /* The registers are in @s. */
@@ -100,6 +113,7 @@ static __always_inline bool alloc_fault_begin(struct scratch *s, uint32_t tgid, 
 		return false;
 	arch_start_unwind(&s->at, &s->regs);
 	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
+	s->one_by_one = 1;
 	return true;
 }
 
@@ -107,39 +121,44 @@ static __always_inline bool alloc_fault_begin(struct scratch *s, uint32_t tgid, 
 static __attribute__((noinline)) int alloc_leave(struct scratch *s, const struct alloc_owner *owner,
 						 bool in_call)
 {
-	struct alloc_walk walk = { s, owner->code_va, owner->code_end_va, in_call };
+	struct alloc_walk walk = { s, owner, in_call };
 
 	return (int)bpf_loop(CODE_FRAMES_MAX, alloc_leave_turn, &walk, 0);
 }
 
-static __attribute__((noinline)) uint64_t alloc_fault_stack(struct scratch *s, uint32_t tgid,
-							    const struct alloc_owner *owner,
-							    bool in_call)
+/* The stack of the thread whose registers are in `alloc_fault_scratch`. A global function is
+ * verified once for both that call it. */
+__attribute__((noinline)) uint64_t alloc_fault_stack(uint32_t in_call)
 {
-	if (!alloc_fault_begin(s, tgid, true))
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32, zero = 0;
+	const struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	struct scratch *s = bpf_map_lookup_elem(&alloc_fault_scratch, &zero);
+
+	if (!owner || !s || !alloc_fault_begin(s, tgid, true))
 		return 0;
 	alloc_leave(s, owner, in_call);
+	s->one_by_one = 0;
 	if (s->going)
 		walk_whole(s);
 	return alloc_walk_send(s);
 }
 
-/* The same turn where there is no bpf_loop(): verified once. */
+WALK_COMPAT(alloc_fault_turn, alloc_fault_scratch)
+
+/* alloc_leave_turn() where there is no bpf_loop(): verified once. */
 __attribute__((noinline)) int alloc_leave_compat(uint32_t in_call)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32, zero = 0;
 	const struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	struct alloc_walk walk = { .scratch = bpf_map_lookup_elem(&alloc_fault_scratch, &zero),
-				   .in_call = in_call };
+	struct scratch *s = bpf_map_lookup_elem(&alloc_fault_scratch, &zero);
+	int ended;
 
-	if (!owner || !walk.scratch)
+	if (!owner || !s || !alloc_is_own(s, owner, in_call))
 		return 1;
-	walk.code_va = owner->code_va;
-	walk.code_end_va = owner->code_end_va;
-	return alloc_leave_turn(0, &walk);
+	ended = alloc_fault_turn(zero);
+	alloc_left(s);
+	return ended;
 }
-
-WALK_COMPAT(alloc_fault_turn, alloc_fault_scratch)
 
 static __attribute__((noinline)) uint64_t alloc_fault_stack_compat(struct scratch *s, uint32_t tgid,
 								   bool in_call)
@@ -149,6 +168,7 @@ static __attribute__((noinline)) uint64_t alloc_fault_stack_compat(struct scratc
 	for (uint32_t i = 0; i < CODE_FRAMES_MAX; i++)
 		if (alloc_leave_compat(in_call && !i))
 			break;
+	s->one_by_one = 0;
 	if (s->going)
 		walk_compat(alloc_fault_turn, 0);
 	return alloc_walk_send(s);
@@ -220,7 +240,8 @@ static __always_inline bool alloc_begins(struct alloc_owner *owner, uint64_t add
 	return true;
 }
 
-/* May a touch at @address be one of a header? Most page faults of the host are none. */
+/* May a touch at @address be one of a header, or a mapping begin there? Most page faults of the
+ * host are neither. */
 static __always_inline bool alloc_may_begin(uint64_t address)
 {
 	return (address & PAGE_MASK) <= sizeof(uint64_t);
@@ -249,7 +270,7 @@ static __always_inline void alloc_touch_end(struct scratch *s, uint32_t tgid,
 					    const struct alloc_owner *owner, uint64_t address,
 					    uint64_t ip, bool with_loop)
 {
-	uint64_t stack = with_loop ? alloc_fault_stack(s, tgid, owner, false)
+	uint64_t stack = with_loop ? alloc_fault_stack(false)
 				   : alloc_fault_stack_compat(s, tgid, false);
 
 	scratch_leave(s);
@@ -257,20 +278,27 @@ static __always_inline void alloc_touch_end(struct scratch *s, uint32_t tgid,
 		alloc_mapped(owner->slot, address & ~PAGE_MASK, ip, stack);
 }
 
-static __always_inline int alloc_touched(unsigned long address, const struct arch_regs *regs,
-					 unsigned long error, bool with_loop)
+static __attribute__((noinline)) uint64_t alloc_touched_by(const struct arch_regs *regs)
+{
+	struct arch_call call;
+
+	return arch_read_call(&call, regs) ? arch_ip(&call) : 0;
+}
+
+static __always_inline int alloc_touched(uint64_t address, const struct arch_regs *regs,
+					 uint64_t error, bool with_loop)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	struct alloc_owner *owner;
 	struct scratch *s;
 	uint64_t ip;
 
-	if (!alloc_may_begin(address) || !(error & ARCH_FAULT_WRITE))
+	if (!(error & ARCH_FAULT_WRITE))
 		return 0;
 	owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
 	if (!owner)
 		return 0;
-	ip = arch_ip(regs);
+	ip = alloc_touched_by(regs);
 	s = alloc_touch_begin(owner, address, ip, with_loop);
 	if (!s)
 		return 0;
@@ -301,22 +329,6 @@ static __always_inline int alloc_touched_event(struct bpf_perf_event_data *ctx, 
 	return 0;
 }
 
-/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
- * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
- * says which instruction wrote it: from then on mappings that the kernel joined to those below are
- * known by that. */
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(alloc_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
-{
-	return alloc_touched(address, (struct arch_regs *)regs, error, true);
-}
-
-SEC("tp_btf/page_fault_user")
-int BPF_PROG(alloc_fault_compat, unsigned long address, struct pt_regs *regs, unsigned long error)
-{
-	return alloc_touched(address, (struct arch_regs *)regs, error, false);
-}
-
 /* The kernel's software event of page faults serves where there is no such tracepoint (AArch64). It
  * is raised before the kernel handles the fault, too, and does not tell reads from writes. A
  * mapping that is read first has no header yet, and user space drops it. */
@@ -345,72 +357,101 @@ static __always_inline uint64_t alloc_moved_to(uint64_t found, uint64_t from, ui
 	return found + (up ? up : HUGE_BYTES);
 }
 
-/* Is the current thread in mremap()? @moved gets what it asks for. This is a function of its own so
- * that the walk, which comes later, has the stack that this uses. */
-static __attribute__((noinline)) bool alloc_is_moving(struct alloc_moved *moved)
+/* Is the current thread in mremap()? */
+static __always_inline bool alloc_is_moving(struct arch_call *call)
 {
-	struct arch_call call;
-
-	if (!arch_read_call(&call, current_saved_regs()) ||
-	    arch_system_call(&call) != ARCH_MREMAP || arch_is_compat32(&call))
-		return false;
-	moved->bytes = arch_third_argument(&call);
-	moved->from_va = arch_first_argument(&call);
-	return true;
+	return arch_read_call(call, current_saved_regs()) && arch_system_call(call) == ARCH_MREMAP &&
+	       !arch_is_compat32(call);
 }
 
-/* realloc() moves such blocks by mremap(). The pages come along, so no first touch tells of the new
- * address, but the kernel looks for it. One entry follows a block through any number of moves. What
- * is resized in place keeps its header. */
-static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, bool with_loop)
+/* Notes what mremap() is asked for; a function of its own, so that the walk before it has the stack
+ * that this uses. One entry follows a block through any number of moves. */
+static __attribute__((noinline)) int alloc_note_move(uint32_t slot, uint64_t found,
+						     uint64_t looked_for, uint64_t stack,
+						     uint64_t now_ns)
 {
-	struct alloc_moved moved = {}, *before;
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
-	uint64_t from_va, bytes;
-	struct alloc_key key = {};
-	struct scratch *s;
+	struct alloc_moved moved = { .stack = stack, .first_ns = now_ns, .last_ns = now_ns }, *before;
+	struct alloc_key key = { .slot = slot };
+	struct arch_call call;
+	uint64_t from_va;
 
-	if (!owner || found & PAGE_MASK || !alloc_is_moving(&moved))
+	if (!alloc_is_moving(&call))
 		return 0;
-	from_va = moved.from_va;
-	bytes = moved.bytes;
-	moved.first_ns = moved.last_ns = bpf_ktime_get_ns();
-	key.slot = owner->slot;
-	key.address = from_va;
+	moved.bytes = arch_third_argument(&call);
+	moved.from_va = key.address = from_va = arch_first_argument(&call);
 	before = bpf_map_lookup_elem(&alloc_moves, &key);
 	if (before) {
 		moved.from_va = before->from_va;
 		moved.first_ns = before->first_ns;
-		moved.stack = before->stack;
+		if (!stack)
+			moved.stack = before->stack;
 		bpf_map_delete_elem(&alloc_moves, &key);
 	}
-	s = owner->left ? scratch_enter(&alloc_fault_scratch) : NULL;
-	if (s) {
-		uint64_t stack = 0;
-
-		if (!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), current_saved_regs()))
-			stack = with_loop ? alloc_fault_stack(s, tgid, owner, true)
-					  : alloc_fault_stack_compat(s, tgid, true);
-		owner->left--;
-		scratch_leave(s);
-		moved.stack = stack ? stack : moved.stack;
-	}
-	key.address = alloc_moved_to(found, from_va, bytes, looked_for);
+	key.address = alloc_moved_to(found, from_va, moved.bytes, looked_for);
 	bpf_map_update_elem(&alloc_moves, &key, &moved, BPF_ANY);
 	return 0;
 }
 
-SEC("tp_btf/vm_unmapped_area")
-int BPF_PROG(alloc_mremap, unsigned long found, struct vm_unmapped_area_info *info)
+static __attribute__((noinline)) bool alloc_in_move(void)
 {
-	return alloc_moves_to(found, info->length, true);
+	struct arch_call call;
+
+	return alloc_is_moving(&call);
 }
 
-SEC("tp_btf/vm_unmapped_area")
-int BPF_PROG(alloc_mremap_compat, unsigned long found, struct vm_unmapped_area_info *info)
+/* realloc() moves such blocks by mremap(). The pages come along, so no first touch tells of the new
+ * address, but the kernel looks for it. What is resized in place keeps its header. */
+static __always_inline int alloc_moves_to(uint64_t found, uint64_t looked_for, bool with_loop)
 {
-	return alloc_moves_to(found, info->length, false);
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	struct alloc_owner *owner = bpf_map_lookup_elem(&alloc_owners, &tgid);
+	uint64_t now_ns, stack = 0;
+	struct scratch *s;
+
+	if (!owner || found & PAGE_MASK || !alloc_in_move())
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	s = owner->left ? scratch_enter(&alloc_fault_scratch) : NULL;
+	if (s) {
+		if (!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), current_saved_regs()))
+			stack = with_loop ? alloc_fault_stack(true)
+					  : alloc_fault_stack_compat(s, tgid, true);
+		owner->left--;
+		scratch_leave(s);
+	}
+	return alloc_note_move(owner->slot, found, looked_for, stack, now_ns);
+}
+
+/* glibc takes large blocks from mmap() one by one and writes their headers at once: the first touch
+ * of a mapping's first bytes. What it was is told by the header, which user space reads later, and
+ * says which instruction wrote it: from then on mappings that the kernel joined to those below are
+ * known by that.
+ *
+ * One program, so that a verifier looks at its walk once, is attached to the tracepoints
+ * page_fault_user(address, registers, error) and vm_unmapped_area(found, info). The registers are
+ * where those of the thread were saved as it entered the kernel, and @info never is. */
+static __always_inline int alloc_of_event(const unsigned long long *event, bool with_loop)
+{
+	const void *what = (const void *)event[1];
+	const struct vm_unmapped_area_info *info = what;
+
+	if (!alloc_may_begin(event[0]))
+		return 0;
+	if (what == current_saved_regs())
+		return alloc_touched(event[0], what, event[2], with_loop);
+	return alloc_moves_to(event[0], BPF_CORE_READ(info, length), with_loop);
+}
+
+SEC("raw_tp")
+int alloc_large(const unsigned long long *event)
+{
+	return alloc_of_event(event, true);
+}
+
+SEC("raw_tp")
+int alloc_large_compat(const unsigned long long *event)
+{
+	return alloc_of_event(event, false);
 }
 
 #endif

@@ -312,31 +312,31 @@ static __always_inline uint64_t io_choose(struct io_call *call, uint32_t units)
 	return io_value(!target, call->moved);
 }
 
-/* Everything before the walk. Returns the scratch to walk in, or NULL. */
-static __always_inline struct scratch *io_begin(struct io_call call, uint64_t value, bool with_loop)
+/* Everything before the walk of the call that is owed. Returns the scratch to walk in, or NULL. It
+ * is apart from the walk, which has what this used of the stack: before v6.13 a program and all
+ * that it calls have 512 bytes. */
+static __attribute__((noinline)) struct scratch *io_begin(const struct io_owed *owed)
 {
 	const struct task_facts task = task_facts_of_current();
-	const struct arch_regs *regs = call.regs;
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	struct scratch *s = scratch_enter(&io_scratch);
-	struct arch_call said;
+	const void *regs = current_saved_regs();
+	uint64_t descriptor = IO_NO_FILE;
+	struct file *file = (struct file *)owed->file;
+	struct scratch *s = due_enter();
+	struct arch_call call;
 
-	if (!s) {
-		outcome_count(OUTCOME_scratch_busy);
+	if (!s)
 		return NULL;
+	io_sample_begin(s, &task, owed->moved, owed->value);
+	if (!file && arch_read_call(&call, regs)) {
+		descriptor = io_descriptor(arch_system_call(&call), arch_first_argument(&call));
+		file = file_of((struct task_struct *)bpf_get_current_task(), descriptor);
 	}
-	io_sample_begin(s, &task, call.moved, value);
-	value = IO_NO_FILE;
-	if (!call.file && arch_read_call(&said, regs)) {
-		value = io_descriptor(arch_system_call(&said), arch_first_argument(&said));
-		call.file = file_of((struct task_struct *)bpf_get_current_task(), value);
-	}
-	s->sample.detail = call.detail == PROF_DETAIL_FILE && value != IO_FILES
-				   ? detail_of_wait(wait_of_file(call.file))
-				   : call.detail;
-	kernel_stack_take(s, 0, false, false);
-	if (call.file && names_are_wanted(tgid))
-		name_of_file(s, call.file, io_name_turn);
+	s->sample.detail = owed->detail == PROF_DETAIL_FILE && descriptor != IO_FILES
+				   ? detail_of_wait(wait_of_file(file))
+				   : owed->detail;
+	kernel_stack_begin(s, 0, false);
+	if (file && names_are_wanted(s->sample.tgid))
+		name_of_file(s, file, io_name_turn);
 	s->sample.kernel_stack_hash = stack_send(s);
 	walk_none(s);
 	if (!has_user_stack(task.has_memory, task.flags) ||
@@ -346,9 +346,14 @@ static __always_inline struct scratch *io_begin(struct io_call call, uint64_t va
 		outcome_count(OUTCOME_compat32);
 		return s;
 	}
-	arch_start_unwind(&s->at, &s->regs);
-	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
+	s->going = 1;
 	return s;
+}
+
+/* As off_wait_of_call(). */
+__attribute__((noinline)) uint32_t io_detail_of_call(uint64_t number)
+{
+	return arch_collects_events(number) ? PROF_DETAIL_FILE : arch_moves_bytes(number);
 }
 
 /* The effect of a system call that returned @moved; detail NONE: nothing. @units as above. */
@@ -359,7 +364,7 @@ static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long move
 
 	if (moved <= 0 || arch_is_compat32(call.regs))
 		return call;
-	call.detail = arch_collects_events(number) ? PROF_DETAIL_FILE : arch_moves_bytes(number);
+	call.detail = io_detail_of_call(number);
 	if (units & 1u << IO_IN_MESSAGES && arch_moves_messages(number))
 		call.unit = IO_IN_MESSAGES;
 	if (units & 1u << IO_IN_EVENTS && arch_collects_events(number))
@@ -367,54 +372,33 @@ static __always_inline struct io_call io_of_exit(struct pt_regs *regs, long move
 	return call;
 }
 
-/* Begin and end are apart from the walk, which has what they used of the stack: before v6.13 a
- * program and all that it calls have 512 bytes. */
-static __attribute__((noinline)) struct scratch *
-io_begin_apart(const struct arch_regs *regs, uint64_t moved, uint64_t value, struct file *file,
-	       uint32_t detail)
+/* The call that the current thread is to be recorded with; NULL: none. */
+static __always_inline struct io_owed *io_owed_of_current(void)
 {
-	struct io_call call = { .regs = regs, .detail = detail, .moved = moved, .file = file };
+	uint32_t zero = 0;
+	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
 
-	return io_begin(call, value, true);
+	if (!owed || !owed->tid || owed->tid != (uint32_t)bpf_get_current_pid_tgid())
+		return NULL;
+	owed->tid = 0;
+	return owed;
 }
 
-static __attribute__((noinline)) int io_end_apart(struct scratch *s)
+/* Records it without a user stack. */
+static __always_inline void io_record_bare(const struct io_owed *owed)
 {
-	walked_send(s);
-	scratch_leave(s);
-	io_spent();
-	return 0;
+	struct scratch *s = io_begin(owed);
+
+	if (!s)
+		return;
+	walk_none(s);
+	due_end(s);
 }
 
-static __attribute__((noinline)) int io_record(const struct arch_regs *regs, uint64_t moved,
-					       uint64_t value, struct file *file, uint32_t detail)
-{
-	struct scratch *s = io_begin_apart(regs, moved, value, file, detail);
-
-	if (s) {
-		if (s->going)
-			walk_whole(s);
-		io_end_apart(s);
-	}
-	return 0;
-}
-
-static __always_inline void io_take(struct io_call call, uint32_t units)
-{
-	struct cost_timer timer = cost_begin(PROF_PROGRAM_IO);
-	uint64_t value = call.detail ? io_choose(&call, units) : 0;
-
-	if (value)
-		io_record(call.regs, call.moved, value, call.file, call.detail);
-	cost_end(&timer);
-}
-
-/* ---- at the ends of the calls that move bytes ------------------------------------------------ */
-
-/* The program is there once for each of the kernel's functions, and a verifier takes a walk apart
- * in 30 ms. So a call that is to be recorded raises the interrupt of offcpu.bpf.h, in which one
- * program walks for all: it comes at once, while the call is still at its end. */
-static __always_inline bool io_owe(uint64_t moved, uint64_t value)
+/* Leaves @call to walk_due (profiler.bpf.c), in an interrupt that comes at once: these programs are
+ * many, and a verifier would look at a walk in each. The room is the CPU's, and where the kernel
+ * preempts its own code another thread may use it before the interrupt comes. */
+static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_t value)
 {
 	uint32_t zero = 0;
 	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
@@ -422,36 +406,49 @@ static __always_inline bool io_owe(uint64_t moved, uint64_t value)
 	if (!owed)
 		return false;
 	if (owed->tid)
-		outcome_count(OUTCOME_resume_missed); /* one that was preempted between these lines */
-	owed->moved = moved;
+		outcome_count(OUTCOME_resume_missed);
+	owed->moved = call->moved;
 	owed->value = value;
+	owed->file = (uint64_t)call->file;
+	owed->detail = call->detail;
 	asm volatile("" : : : "memory"); /* others raise the interrupt too */
 	owed->tid = (uint32_t)bpf_get_current_pid_tgid();
-	if (off_raise_interrupt())
+	if (have_irq_work && off_raise_interrupt())
 		return true;
 	owed->tid = 0;
+	if (!have_irq_work)
+		io_record_bare(owed);
 	return false;
 }
 
+/* Counts @call, whose cost is this program's, and records it where it is chosen. */
 static __always_inline void io_note(struct io_call call, uint32_t units)
 {
 	struct cost_timer timer;
 	uint64_t value;
 
-	if (!call.detail || !config.io_by_call)
+	if (!call.detail)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
 	value = io_choose(&call, units);
-	if (value && !io_owe(call.moved, value))
+	if (value && !io_owe(&call, value))
 		outcome_count(OUTCOME_resume_missed);
 	cost_end(&timer);
 }
 
+/* ---- at the ends of the calls that move bytes ------------------------------------------------ */
+
+/* Where the kernel preempts its own code, the call of another thread might end meanwhile on this
+ * CPU. The same program does not run twice there: such a call would not be seen. */
 #define IO_END(name, units)                                                                        \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
 	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
 	{                                                                                          \
+		if (!config.io_by_call)                                                            \
+			return 0;                                                                  \
+		alone_begin();                                                                     \
 		io_note(io_of_exit(regs, moved, units), units);                                    \
+		alone_end();                                                                       \
 		return 0;                                                                          \
 	}
 
@@ -463,64 +460,12 @@ ARCH_BYTE_CALLS(IO_CALL)
 ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)
 ARCH_EVENT_CALLS(IO_EVENT_CALL)
 
-/* Its time is that of the program that it interrupts. */
-SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
-int BPF_PROG(io_resume, uint64_t what)
-{
-	uint32_t zero = 0;
-	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
-	struct io_call call;
-
-	if (!arch_is_irq_work(what) || !owed || !owed->tid ||
-	    owed->tid != (uint32_t)bpf_get_current_pid_tgid())
-		return 0;
-	owed->tid = 0;
-	call = io_of_exit((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), owed->moved, 0);
-	if (call.detail)
-		io_record(call.regs, call.moved, owed->value, NULL, call.detail);
-	return 0;
-}
-
 /* ---- at the end of every system call --------------------------------------------------------- */
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
-	if (moved > 0)
-		io_take(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT);
-	return 0;
-}
-
-WALK_COMPAT(io_walk_turn, io_scratch)
-
-static __attribute__((noinline)) struct scratch *
-io_begin_compat(const struct arch_regs *regs, uint64_t moved, uint64_t value, uint32_t detail)
-{
-	struct io_call call = { .regs = regs, .detail = detail, .moved = moved };
-
-	return io_begin(call, value, false);
-}
-
-/* For kernels without bpf_loop() (before v5.17). */
-SEC("tp_btf/sys_exit")
-int BPF_PROG(io_exit_compat, struct pt_regs *regs, long moved)
-{
-	struct io_call call = io_of_exit(regs, moved, IO_ANY_UNIT);
-	struct cost_timer timer;
-	struct scratch *s;
-	uint64_t value;
-
-	if (!call.detail)
-		return 0;
-	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(&call, IO_ANY_UNIT);
-	s = value ? io_begin_compat(call.regs, call.moved, value, call.detail) : NULL;
-	if (s) {
-		if (s->going)
-			walk_compat(io_walk_turn, 0);
-		io_end_apart(s);
-	}
-	cost_end(&timer);
+	io_note(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT);
 	return 0;
 }
 

@@ -222,8 +222,7 @@ int io_ring_done(unsigned long long *arguments)
 		key.user_data = done.user_data;
 		call = io_ring_unnamed(&key, done.res, done.flags, false);
 	}
-	if (call.detail)
-		io_take(call, 0);
+	io_note(call, 0);
 	return 0;
 }
 
@@ -233,8 +232,7 @@ int BPF_PROG(io_ring_full, void *ring, uint64_t user_data, int32_t moved, uint32
 	struct io_ring_key key = { (uint64_t)ring, user_data };
 	struct io_call call = io_ring_unnamed(&key, moved, flags, true);
 
-	if (call.detail)
-		io_take(call, 0);
+	io_note(call, 0);
 	return 0;
 }
 

@@ -65,30 +65,26 @@ static __attribute__((noinline)) struct scratch *lock_sample(void *ctx, void *lo
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	uint64_t now_ns = bpf_ktime_get_ns(), ns = 0, value = lock_value(task, lock, now_ns, &ns);
-	uint32_t tgid = task->tgid;
 	struct scratch *s;
 
 	if (!value || !ns)
 		return NULL;
-	s = scratch_enter(&io_scratch);
-	if (!s) {
-		outcome_count(OUTCOME_scratch_busy);
+	s = due_enter();
+	if (!s)
 		return NULL;
-	}
 	off_sample_begin(s, task, now_ns, ns, value);
 	s->sample.state = PROF_OFF_BLOCKED << 4 | PROF_WAIT_OTHER;
 	s->sample.detail = PROF_DETAIL_KERNEL_LOCK;
 	s->sample.object = hash_frame(config.lock_secret, (uint64_t)lock) | 1;
 	walk_none(s);
-	s->sample.kernel_stack_hash =
-		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
+	kernel_stack_take(s, own_kernel_stack(ctx, s), false, due_kernel_frames, 0);
+	s->sample.kernel_stack_hash = stack_send(s);
 	walk_none(s);
 	if (!has_user_stack(BPF_CORE_READ(task, mm), task->flags) ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(task)) ||
 	    !arch_is_user(&s->regs) || arch_is_compat32(&s->regs))
 		return s;
-	arch_start_unwind(&s->at, &s->regs);
-	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), true);
+	s->going = 1;
 	return s;
 }
 
@@ -99,12 +95,8 @@ int BPF_PROG(lock_end, void *lock, int rc)
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_LOCK);
 	struct scratch *s = lock_sample(ctx, lock);
 
-	if (s) {
-		if (s->going)
-			walk_whole(s);
-		walked_send(s);
-		scratch_leave(s);
-	}
+	if (s)
+		due_leave(s);
 	cost_end(&timer);
 	return 0;
 }

@@ -195,6 +195,7 @@ struct scratch {
 	uint32_t code_is_listed; /* an address in no known mapping is not code */
 	uint32_t mappings_are_published; /* the trie is asked: what it has is of this image */
 	uint32_t going;			 /* there is a further frame */
+	uint32_t one_by_one; /* a turn of the walk is one frame, not many by frame pointer */
 	/* The frame at hand. The verifier goes on once from what is read here; it would go on from each
 	 * value that a register may have. */
 	volatile uint32_t found;    /* enum mapping_found */
@@ -339,8 +340,11 @@ struct {
 struct io_owed {
 	uint64_t moved; /* bytes */
 	uint64_t value; /* to record it with */
+	uint64_t file;	/* kernel address; 0: the call's first argument names it */
+	uint32_t detail; /* enum prof_detail; FILE where the kind depends on the file */
 	uint32_t tid;	/* 0 = none */
 	uint32_t unread; /* not 0: of some events it is not known what they moved */
+	uint32_t reserved;
 	uint64_t collected; /* bytes */
 	uint64_t descriptor; /* of the file of all of them; else more than 32 bits */
 };

@@ -13,10 +13,10 @@
  * of a thread that does not run). For the user stack the program makes a ring buffer raise its
  * irq_work, a self-interrupt that the CPU takes as soon as the switch is finished and interrupts
  * are on again: in the context of the thread that came back, before it has executed anything. The
- * tracepoint at the entry of that interrupt walks the user stack. A ring buffer has one irq_work,
- * which is in use until its interrupt was taken, so every CPU has a ring of its own. Should the
- * interrupt not have come by the next switch of the CPU, of the user stack only where the thread
- * entered the kernel is recorded (OUTCOME_resume_missed).
+ * tracepoint at the entry of that interrupt runs walk_due (due.bpf.h). A ring buffer has one
+ * irq_work, which is in use until its interrupt was taken, so every CPU has a ring of its own.
+ * Should the interrupt not have come by the next switch of the CPU, of the user stack only where
+ * the thread entered the kernel is recorded (OUTCOME_resume_missed).
  *
  * The part of the time that was spent runnable comes from the thread's own run delay, which the
  * scheduler has updated by then; no wakeup is traced. What a blocked thread waited for is read from
@@ -25,9 +25,9 @@
 #define PROFD_BPF_OFFCPU_BPF_H
 
 #include "bpf/disk.bpf.h"
+#include "bpf/due.bpf.h"
 #include "bpf/file_name.bpf.h"
 #include "bpf/gil.bpf.h"
-#include "bpf/retry.bpf.h"
 #include "bpf/task.bpf.h"
 
 #include <bpf/bpf_tracing.h>
@@ -269,6 +269,17 @@ static __always_inline uint64_t off_restarted(struct scratch *s, struct task_str
 	return ARCH_FUTEX;
 }
 
+/* Behind a global function the verifier goes on once, not from each of its results. */
+__attribute__((noinline)) uint32_t off_wait_of_call(uint64_t number)
+{
+	return arch_wait_of_syscall(number);
+}
+
+__attribute__((noinline)) uint32_t off_detail_of_call(uint64_t number)
+{
+	return arch_detail_of_syscall(number);
+}
+
 /* Wait kind of a blocked thread by the registers it entered the kernel with (s->regs); also says
  * in the sample what else is known. */
 static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct task_struct *task)
@@ -283,8 +294,8 @@ static __attribute__((noinline)) uint32_t off_wait(struct scratch *s, struct tas
 	number = arch_system_call(&s->regs);
 	if (number == ARCH_RESTART_SYSCALL)
 		number = off_restarted(s, task);
-	wait = arch_wait_of_syscall(number);
-	s->sample.detail = arch_detail_of_syscall(number);
+	wait = off_wait_of_call(number);
+	s->sample.detail = off_detail_of_call(number);
 	if (wait == PROF_WAIT_FUTEX && number != ARCH_FUTEX_WAITV) {
 		s->sample.object = arch_first_argument(&s->regs);
 		if ((arch_is_futex(number) && arch_is_lock_wait(arch_second_argument(&s->regs),
@@ -448,7 +459,7 @@ static __always_inline bool off_raise_interrupt(void)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
 	void *ring = bpf_map_lookup_elem(&kick_rings, &cpu);
-	void *record = ring ? bpf_ringbuf_reserve(ring, sizeof(uint64_t), 0) : NULL;
+	void *record = ring ? bpf_ringbuf_reserve(ring, 0, 0) : NULL;
 
 	if (!record)
 		return false;
@@ -457,6 +468,7 @@ static __always_inline bool off_raise_interrupt(void)
 }
 
 NAME_TURN(off_name_turn, switch_scratch)
+KERNEL_FRAMES(off_kernel_frames, switch_scratch)
 
 /* The file that a blocked thread waits for goes behind its kernel stack where somebody wants it. */
 static __always_inline void off_name(struct scratch *s, struct task_struct *task)
@@ -478,7 +490,7 @@ static __always_inline void off_record(struct scratch *s, struct task_struct *ta
 
 	walk_none(s);
 	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false,
-			  false);
+			  off_kernel_frames, 0);
 	has_registers = has_user_stack(BPF_CORE_READ(task, mm), task->flags) &&
 			!bpf_probe_read_kernel(&s->regs, sizeof(s->regs), task_saved_regs(task));
 	s->sample.state = off_state_of(blocked);
@@ -655,26 +667,21 @@ int BPF_PROG(off_waking, struct task_struct *task)
 /* ---- the user stack ------------------------------------------------------------------------ */
 
 /* The scratch of this CPU if a user stack is owed to the current thread. */
-static __always_inline struct scratch *resume_begin(bool with_loop)
+static __always_inline struct scratch *resume_begin(void)
 {
-	uint32_t zero = 0, tgid;
+	uint32_t zero = 0;
 	struct scratch *s = bpf_map_lookup_elem(&switch_scratch, &zero);
-	struct prof_target *target;
 
 	if (!s || !s->resume.owed)
 		return NULL;
-	tgid = s->sample.tgid;
 	if (s->sample.tid != (uint32_t)bpf_get_current_pid_tgid() || !arch_is_user(&s->regs)) {
 		off_give_up(s);
 		return NULL;
 	}
-	if (arch_is_compat32(&s->regs)) {
+	if (arch_is_compat32(&s->regs))
 		outcome_count(OUTCOME_compat32);
-	} else {
-		target = bpf_map_lookup_elem(&targets, &tgid);
-		arch_start_unwind(&s->at, &s->regs);
-		walk_begin(s, tgid, target, with_loop);
-	}
+	else
+		s->going = 1;
 	return s;
 }
 
@@ -698,47 +705,6 @@ static __always_inline void resume_end(struct scratch *s, bool with_loop)
 	resume_waitv(s);
 	walked_stack_send(s, with_loop);
 	off_send(s, off_run_delay_of_current());
-}
-
-SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
-int BPF_PROG(off_resume, uint64_t what)
-{
-	struct cost_timer timer;
-	struct scratch *s;
-
-	if (!arch_is_irq_work(what))
-		return 0;
-	timer = cost_begin(PROF_PROGRAM_RESUME);
-	s = resume_begin(true);
-	if (s) {
-		if (s->going)
-			walk_whole(s);
-		resume_end(s, true);
-	}
-	cost_end(&timer);
-	return 0;
-}
-
-WALK_COMPAT(off_walk_turn, switch_scratch)
-
-/* For kernels without bpf_loop() (before v5.17). */
-SEC("tp_btf/" ARCH_IRQ_WORK_EVENT)
-int BPF_PROG(off_resume_compat, uint64_t what)
-{
-	struct cost_timer timer;
-	struct scratch *s;
-
-	if (!arch_is_irq_work(what))
-		return 0;
-	timer = cost_begin(PROF_PROGRAM_RESUME);
-	s = resume_begin(false);
-	if (s) {
-		if (s->going)
-			walk_compat(off_walk_turn, 0);
-		resume_end(s, false);
-	}
-	cost_end(&timer);
-	return 0;
 }
 
 #endif

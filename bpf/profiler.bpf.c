@@ -145,14 +145,18 @@ static __always_inline struct scratch *sampler_begin(struct bpf_perf_event_data 
 	return s;
 }
 
-/* Everything after the walk. */
+KERNEL_FRAMES(cpu_kernel_frames, cpu_scratch)
+
+/* Everything after the walk; @s is element @of of `cpu_scratch`. */
 static __always_inline void sampler_end(struct scratch *s, struct bpf_perf_event_data *ctx,
-				    bool with_loop)
+					uint32_t of, bool with_loop)
 {
 	walked_stack_send(s, with_loop);
-	if (!arch_is_user(&ctx->regs))
-		s->sample.kernel_stack_hash = kernel_stack_send(
-			s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true, with_loop);
+	if (!arch_is_user(&ctx->regs)) {
+		kernel_stack_take(s, bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 0), true,
+				  cpu_kernel_frames, of);
+		s->sample.kernel_stack_hash = stack_send(s);
+	}
 	bpf_get_current_comm(s->sample.comm, sizeof(s->sample.comm));
 	sample_send(s);
 	scratch_leave(s);
@@ -172,7 +176,7 @@ int cpu_sample(struct bpf_perf_event_data *ctx)
 	if (s) {
 		if (s->going)
 			sampler_walk(s, of);
-		sampler_end(s, ctx, true);
+		sampler_end(s, ctx, of, true);
 	}
 	cost_end(&timer);
 	return 0;
@@ -192,9 +196,98 @@ int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 	if (s) {
 		if (s->going)
 			walk_compat(cpu_walk_turn, of);
-		sampler_end(s, ctx, false);
+		sampler_end(s, ctx, of, false);
 	}
 	cost_end(&timer);
+	return 0;
+}
+
+/* ---- walks that are due (due.bpf.h) ---------------------------------------------------------- */
+
+/* From the registers in @s, of the current thread. */
+static __always_inline void due_begin(struct scratch *s, bool with_loop)
+{
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+
+	arch_start_unwind(&s->at, &s->regs);
+	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), with_loop);
+}
+
+/* A global function is verified once, however often it is called. */
+__attribute__((noinline)) int due_walk(struct scratch *s)
+{
+	if (!s || !s->going)
+		return 0;
+	due_begin(s, true);
+	walk_whole(s);
+	return 0;
+}
+
+static __always_inline struct scratch *due_call_begin(void)
+{
+	struct io_owed *owed = io_owed_of_current();
+
+	return owed ? io_begin(owed) : NULL;
+}
+
+static __always_inline void due_call_end(struct scratch *s)
+{
+	due_end(s);
+	io_spent();
+}
+
+/* Attached to the tracepoint ARCH_IRQ_WORK_EVENT and behind those of off_waker and lock_end. What a
+ * call that moves bytes takes is the time of the program that the interrupt interrupts. */
+SEC("raw_tp")
+int walk_due(void *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
+	struct scratch *s = resume_begin();
+
+	if (s) {
+		due_walk(s);
+		resume_end(s, true);
+	}
+	s = due_take();
+	if (s) {
+		due_walk(s);
+		due_end(s);
+	}
+	cost_end(&timer);
+	s = due_call_begin();
+	if (s) {
+		due_walk(s);
+		due_call_end(s);
+	}
+	return 0;
+}
+
+WALK_COMPAT(due_wait_turn, switch_scratch)
+WALK_COMPAT(due_call_turn, io_scratch)
+
+/* For kernels without bpf_loop() (before v5.17), which have neither off_waker nor lock_end. */
+SEC("raw_tp")
+int walk_due_compat(void *ctx)
+{
+	struct cost_timer timer = cost_begin(PROF_PROGRAM_RESUME);
+	struct scratch *s = resume_begin();
+
+	if (s) {
+		if (s->going) {
+			due_begin(s, false);
+			walk_compat(due_wait_turn, 0);
+		}
+		resume_end(s, false);
+	}
+	cost_end(&timer);
+	s = due_call_begin();
+	if (s) {
+		if (s->going) {
+			due_begin(s, false);
+			walk_compat(due_call_turn, 0);
+		}
+		due_call_end(s);
+	}
 	return 0;
 }
 
@@ -203,17 +296,17 @@ int cpu_sample_compat(struct bpf_perf_event_data *ctx)
 static __always_inline void task_event_send(uint32_t kind, struct task_struct *task,
 					    uint32_t parent_tgid)
 {
-	struct task_struct *leader = task->group_leader;
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	struct prof_task_event event = {
 		.head = { .kind = kind, .size_bytes = sizeof(event) },
 		.time_ns = bpf_ktime_get_ns(),
-		.start_boottime_ns = leader->start_boottime,
+		.start_boottime_ns = BPF_CORE_READ(leader, start_boottime),
 		.tgid = task->tgid,
 		.parent_tgid = parent_tgid,
-		.exec_generation = leader->self_exec_id,
+		.exec_generation = BPF_CORE_READ(leader, self_exec_id),
 	};
 
-	bpf_probe_read_kernel(event.comm, sizeof(event.comm), leader->comm);
+	BPF_CORE_READ_INTO(&event.comm, leader, comm);
 	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
 		outcome_count(OUTCOME_task_event_lost);
 }
@@ -222,12 +315,11 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(life_exec, struct task_struct *task, int old_pid, struct linux_binprm *binprm)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_LIFE);
-	struct task_struct *parent = task->real_parent;
 	uint32_t tgid = task->tgid;
 
 	bpf_map_delete_elem(&targets, &tgid);
 	bpf_map_delete_elem(&runtimes, &tgid);
-	task_event_send(PROF_EVENT_EXEC, task, parent->tgid);
+	task_event_send(PROF_EVENT_EXEC, task, BPF_CORE_READ(task, real_parent, tgid));
 	cost_end(&timer);
 	return 0;
 }
@@ -262,18 +354,16 @@ int BPF_PROG(life_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(life_exit, struct task_struct *task)
 {
-	struct task_struct *parent = task->real_parent;
-	struct signal_struct *signal = task->signal;
 	uint32_t tgid = task->tgid;
 	struct cost_timer timer;
 
-	if (signal->live.counter > 0)
+	if (BPF_CORE_READ(task, signal, live.counter) > 0)
 		return 0;
 	timer = cost_begin(PROF_PROGRAM_LIFE);
 	bpf_map_delete_elem(&targets, &tgid);
 	bpf_map_delete_elem(&unknown_pcs, &tgid);
 	bpf_map_delete_elem(&runtimes, &tgid);
-	task_event_send(PROF_EVENT_EXIT, task, parent->tgid);
+	task_event_send(PROF_EVENT_EXIT, task, BPF_CORE_READ(task, real_parent, tgid));
 	cost_end(&timer);
 	return 0;
 }

@@ -17,7 +17,7 @@
 #define PROF_COMM_SIZE		    16u	 /* TASK_COMM_LEN */
 #define PROF_MODULES_MAX	    (1u << 18)
 #define PROF_OUTCOMES_MAX	    64u
-#define PROF_KICK_RING_BYTES	    65536u /* 4,096 off-CPU samples of a CPU between two polls */
+#define PROF_KICK_RING_BYTES	    65536u /* 8,192 interrupts of a CPU between two polls */
 #define PROF_UNKNOWN_PC_INTERVAL_NS 250000000ull
 #define PROF_LATE_STACK_BYTES	    16384u /* of the user stack in one event; a power of two */
 #define PROF_LATE_PER_SECOND	    256u   /* such events of one CPU */
@@ -410,7 +410,8 @@ enum prof_program {
 	PROF_PROGRAM_CPU = 0,
 	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
 	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
-	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU */
+	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU, wake another one,
+				  * or end a wait for a lock of the kernel */
 	PROF_PROGRAM_IO = 4,   /* every call that moves bytes, or every system call of the host that
 				  returns a number */
 	PROF_PROGRAM_LOCK = 5, /* every wait for a lock of the kernel */

@@ -57,38 +57,40 @@ static __always_inline uint64_t stack_send(struct scratch *s)
 	return s->stack.stack_hash;
 }
 
-static __always_inline void kernel_frame(struct scratch *s, uint32_t at, bool exact)
+static __always_inline void kernel_frame(struct scratch *s, uint32_t at, uint64_t flags)
 {
 	uint32_t i = index_within(at, 128);
-	uint64_t frame = prof_frame_address(PROF_FRAME_KERNEL, s->frames[i],
-					    i || !exact ? PROF_FRAME_RETURN : 0);
+	uint64_t frame = prof_frame_address(PROF_FRAME_KERNEL, s->frames[i], flags);
 
 	s->frames[i] = frame;
 	s->stack.stack_hash = hash_frame(s->stack.stack_hash, frame);
 }
 
-struct kernel_context {
-	struct scratch *scratch; /* the context of a callback must lie on the stack */
-	bool exact;
-};
+/* The verifier follows a loop turn by turn. So all frames but the innermost are made in runs of a
+ * global function (KERNEL_FRAMES), which it looks at once. */
+#define KERNEL_RUN 16u
 
-static long kernel_turn(uint32_t turn, void *context)
+/* The frames of a run; 1: there are no more. */
+static __always_inline int kernel_run(struct scratch *s, uint32_t first)
 {
-	struct kernel_context *c = context;
+	uint32_t count = s->stack.frame_count;
 
-	kernel_frame(c->scratch, turn, c->exact);
-	return 0;
+	for (uint32_t i = 0; i < KERNEL_RUN && first + i < count; i++)
+		kernel_frame(s, first + i, PROF_FRAME_RETURN);
+	return first + KERNEL_RUN >= count;
 }
 
-/* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to
- * be sent; the first is exact if @exact (an interrupted one). The user stack, which uses the same
- * space, must have been sent. @with_loop as in walk_begin(): a plain loop is followed by the
- * verifier turn by turn, but its count is forgotten behind it, and so what follows is followed
- * once. */
-static __always_inline void kernel_stack_take(struct scratch *s, long bytes, bool exact,
-					      bool with_loop)
+/* Defines @turn for scratch memory in @map. */
+#define KERNEL_FRAMES(turn, map)                                                                   \
+	__attribute__((noinline)) int turn(uint32_t at, uint32_t first)                            \
+	{                                                                                          \
+		struct scratch *s = bpf_map_lookup_elem(&(map), &at);                              \
+                                                                                                   \
+		return s ? kernel_run(s, first) : 1;                                               \
+	}
+
+static __always_inline void kernel_stack_begin(struct scratch *s, long bytes, bool exact)
 {
-	struct kernel_context context = { .scratch = s, .exact = exact };
 	uint32_t count = bytes > 0 ? (uint32_t)bytes / sizeof(uint64_t) : 0;
 
 	s->stack.tgid = 0;
@@ -96,20 +98,20 @@ static __always_inline void kernel_stack_take(struct scratch *s, long bytes, boo
 	s->stack.outcome = count < PROF_KERNEL_FRAMES_MAX ? OUTCOME_complete : OUTCOME_truncated;
 	s->stack.stack_hash = 0;
 	s->script.chain = 0;
-	if (with_loop)
-		bpf_loop(count, kernel_turn, &context, 0);
-	else
-		for (uint32_t i = 0; i < PROF_KERNEL_FRAMES_MAX && i < count; i++)
-			kernel_frame(s, i, exact);
-	barrier();
+	if (count)
+		kernel_frame(s, 0, exact ? 0 : PROF_FRAME_RETURN);
 }
 
-static __always_inline uint64_t kernel_stack_send(struct scratch *s, long bytes, bool exact,
-						  bool with_loop)
-{
-	kernel_stack_take(s, bytes, exact, with_loop);
-	return stack_send(s);
-}
+/* Makes the kernel stack that s->frames holds as @bytes of addresses, innermost first, the stack to
+ * be sent; the first is exact if @exact (an interrupted one). @s is the element @at of @turn's map.
+ * The user stack, which uses the same space, must have been sent. */
+#define kernel_stack_take(s, bytes, exact, turn, at)                                               \
+	do {                                                                                       \
+		kernel_stack_begin(s, bytes, exact);                                               \
+		for (uint32_t i_ = 1; i_ < PROF_KERNEL_FRAMES_MAX; i_ += KERNEL_RUN)               \
+			if (turn(at, i_))                                                          \
+				break;                                                             \
+	} while (0)
 
 /* The kernel stack at a tracepoint, without the program itself and the kernel's
  * bpf_trace_run*(). */

@@ -86,6 +86,8 @@ static __always_inline void sweep_user_stack(struct scratch *s, struct task_stru
 		late_send_registers(s, arch_thread_pointer(task), 0) ? PROF_SAMPLE_LATE : 0;
 }
 
+KERNEL_FRAMES(sweep_kernel_frames, sweep_scratch)
+
 static __always_inline void sweep_send(struct scratch *s, struct task_struct *task,
 				       uint64_t now_ns, const struct off_state *state)
 {
@@ -95,8 +97,9 @@ static __always_inline void sweep_send(struct scratch *s, struct task_struct *ta
 	s->sample.value2 = 0; /* counted when it ends */
 	s->sample.holder = state->holder;
 	walk_none(s);
-	s->sample.kernel_stack_hash = kernel_stack_send(
-		s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false, false);
+	kernel_stack_take(s, bpf_get_task_stack(task, s->frames, KERNEL_STACK_BYTES, 0), false,
+			  sweep_kernel_frames, 0);
+	s->sample.kernel_stack_hash = stack_send(s);
 	s->sample.state = off_state_of(state->blocked);
 	if (has_user_stack(BPF_CORE_READ(task, mm), task->flags) &&
 	    !bpf_probe_read_kernel(&s->regs, sizeof(s->regs), task_saved_regs(task))) {

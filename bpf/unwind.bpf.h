@@ -187,9 +187,8 @@ static __always_inline int walk_v8_inline(struct scratch *s)
 
 VERIFIED_ONCE(walk_v8)
 
-/* The step from a frame in a known mapping. @scripts and @compat as for walk_any_frame(). */
-static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool scripts,
-				     const bool compat)
+/* The step from a frame in a known mapping. @compat as for walk_any_frame(). */
+static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool compat)
 {
 	uint64_t place = (uint64_t)s->map.mapping.module << WALK_OFFSET_BITS | fo;
 	uint32_t gap = OUTCOME_jit_end;
@@ -202,7 +201,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 		if (result == UNWIND_STEPPED || result == UNWIND_FINISHED)
 			return result;
 	}
-	if (scripts && s->script.is_v8 && place == s->script.bare_at &&
+	if (s->script.is_v8 && place == s->script.bare_at &&
 	    s->table_module == s->map.mapping.module) {
 		gap = OUTCOME_no_row_for_pc; /* all interpreted functions return to one pc */
 	} else if (!(s->map.mapping.flags & PROF_MAPPING_JIT)) {
@@ -213,7 +212,7 @@ static __always_inline int walk_step(struct scratch *s, uint64_t fo, const bool 
 		}
 		s->script.bare_at = place;
 	}
-	if (scripts && s->script.is_v8 && gap != OUTCOME_no_rows &&
+	if (s->script.is_v8 && gap != OUTCOME_no_rows &&
 	    s->map.mapping.flags & (PROF_MAPPING_JIT | PROF_MAPPING_RUNTIME))
 		return compat ? walk_v8(s) : walk_v8_once(s);
 	if (gap == OUTCOME_no_rows && !s->guessed_any &&
@@ -290,10 +289,9 @@ static __always_inline enum mapping_found walk_as_generated(struct scratch *s, u
 
 #define WALK_HOTSPOT 2 /* the frame at hand is one for walk_hotspot() */
 
-/* One frame; 1 ends the walk. @scripts and @compat are constants: may it be one of a runtime, or
- * lead to its frames? Is this a walk of WALK_COMPAT, which leaves frames of HotSpot to its caller
- * (WALK_HOTSPOT)? */
-static __always_inline int walk_any_frame(struct scratch *s, const bool scripts, const bool compat)
+/* One frame; 1 ends the walk. @compat is a constant: is this a walk of WALK_COMPAT, which leaves
+ * frames of HotSpot to its caller (WALK_HOTSPOT)? */
+static __always_inline int walk_any_frame(struct scratch *s, const bool compat)
 {
 	uint64_t ip = s->at.ip, low = s->at.sp, pc, probed;
 	uint64_t flags = walk_is_return(s);
@@ -319,10 +317,10 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 		return walk_end(s, OUTCOME_truncated);
 	}
 	s->gap = 0;
-	if (scripts && (found != MAPPING_KNOWN || s->map.mapping.flags & PROF_MAPPING_JIT) &&
+	if ((found != MAPPING_KNOWN || s->map.mapping.flags & PROF_MAPPING_JIT) &&
 	    script_is_hotspot(s, pc, compat))
 		return compat ? WALK_HOTSPOT : walk_hotspot_once(s);
-	if (scripts && (found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s, compat))
+	if ((found == MAPPING_NONE || found == MAPPING_CODE) && script_is_v8(s, compat))
 		found = walk_as_generated(s, ip);
 	if (found != MAPPING_KNOWN) {
 		if (!s->unknown_pc)
@@ -332,15 +330,15 @@ static __always_inline int walk_any_frame(struct scratch *s, const bool scripts,
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 		return walk_finish(s, walk_guess(s, OUTCOME_no_mapping));
 	}
-	is_loop = scripts && s->map.mapping.flags & PROF_MAPPING_RUNTIME && script_is_loop(s, pc, compat);
-	if (scripts && s->script.is_v8)
+	is_loop = s->map.mapping.flags & PROF_MAPPING_RUNTIME && script_is_loop(s, pc, compat);
+	if (s->script.is_v8)
 		script_save(s);
 	if (s->map.mapping.flags & PROF_MAPPING_JIT)
 		walk_push(s, prof_frame_address(PROF_FRAME_ADDRESS, ip, flags));
 	else
 		walk_push(s, prof_frame_module(s->map.mapping.module, ip - s->map.mapping.bias,
 					       flags));
-	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, scripts, compat));
+	ended = walk_finish(s, walk_step(s, pc - s->map.mapping.bias, compat));
 	if (is_loop && !ended)
 		script_enter(s, low, s->at.sp, pc, ip != pc);
 	return ended;
@@ -391,7 +389,7 @@ static __always_inline void walk_fp_frames(struct scratch *s)
 	uint32_t count = s->stack.frame_count;
 
 	if ((s->map.mapping.flags & (PROF_MAPPING_FP | PROF_MAPPING_RUNTIME)) != PROF_MAPPING_FP ||
-	    !s->at.is_return || s->gap ||
+	    !s->at.is_return || s->gap || s->one_by_one ||
 	    ip - 1 - start >= bytes || fp >= ARCH_USER_END || fp & 7 ||
 	    bpf_probe_read_user(s->window, sizeof(s->window), (void *)fp))
 		return;
@@ -427,7 +425,7 @@ static __always_inline int walk_frames(struct scratch *s, const bool compat)
 	if (s->script.walk.on)
 		return walk_script_frame(s);
 	walk_fp_frames(s);
-	return walk_any_frame(s, true, compat);
+	return walk_any_frame(s, compat);
 }
 
 /* The context of a callback must lie on the stack. */
@@ -506,6 +504,7 @@ static __always_inline void walk_begin(struct scratch *s, uint32_t tgid,
 	script_none(s);
 	s->vma_count = 0;
 	s->going = 1;
+	s->one_by_one = 0;
 	s->code_is_listed = target && target->wanted & PROF_WANT_MAPPED;
 	s->mappings_are_published = 1;
 	s->young.begun = 0;

@@ -53,11 +53,9 @@ static __attribute__((noinline)) struct scratch *waker_begin(void *ctx, struct t
 
 	if (!waker_is_wanted(task, waker, now_ns, &gil))
 		return NULL;
-	s = scratch_enter(&io_scratch);
-	if (!s) {
-		outcome_count(OUTCOME_scratch_busy);
+	s = due_enter();
+	if (!s)
 		return NULL;
-	}
 	off_sample_begin(s, task, now_ns, 1, 0);
 	s->sample.object = tgid;
 	s->sample.value = BPF_CORE_READ(waker, group_leader, start_boottime);
@@ -71,34 +69,26 @@ static __attribute__((noinline)) struct scratch *waker_begin(void *ctx, struct t
 		s->sample.waker = gil_thread_number(gil.last_holder);
 	}
 	walk_none(s);
-	s->sample.kernel_stack_hash =
-		kernel_stack_send(s, own_kernel_stack(ctx, s), false, true);
+	kernel_stack_take(s, own_kernel_stack(ctx, s), false, due_kernel_frames, 0);
+	s->sample.kernel_stack_hash = stack_send(s);
 	walk_none(s);
 	if (!has_user_stack(BPF_CORE_READ(waker, mm), waker->flags) || is_executing() ||
 	    bpf_probe_read_kernel(&s->regs, sizeof(s->regs), (void *)bpf_task_pt_regs(waker)) ||
 	    !arch_is_user(&s->regs) || arch_is_compat32(&s->regs))
 		return s;
-	arch_start_unwind(&s->at, &s->regs);
-	walk_begin(s, tgid, bpf_map_lookup_elem(&targets, &tgid), true);
+	s->going = 1;
 	return s;
 }
 
-/* Needs bpf_loop(): without it nobody is offered wakers. What a stack lacks is not had later: that
- * goes by the sample's process, which is another one. */
+/* Needs bpf_loop(): without it nobody is offered wakers. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(off_waker, struct task_struct *task)
 {
 	struct cost_timer timer = cost_begin(PROF_PROGRAM_SWITCH);
 	struct scratch *s = waker_begin(ctx, task);
 
-	if (s) {
-		if (s->going)
-			walk_whole(s);
-		if (s->stack.frame_count)
-			s->sample.user_stack_hash = stack_send(s);
-		sample_send(s);
-		scratch_leave(s);
-	}
+	if (s)
+		due_leave(s);
 	cost_end(&timer);
 	return 0;
 }

@@ -24,10 +24,10 @@ LOADED = {"task_struct.on_cpu"}
 # Programs that may be refused, by kernel, and the feature that each one serves: one of each entry of feature_of_refused(), of
 # agent/collect/kernel/bpf_load.c
 OPTIONAL = {
-    "5.10-amd64": {"io_exit_compat": "io_calls", "off_resume_compat": "irq_work"},
-    "6.18-amd64": {"io_exit": "io_calls", "off_resume": "irq_work", "off_waking": "wakers",
+    "5.10-amd64": {"io_exit": "io_calls", "walk_due_compat": "irq_work"},
+    "6.18-amd64": {"io_exit": "io_calls", "walk_due": "irq_work", "off_waking": "wakers",
                    "off_waker": "wakers", "lock_end": "lock_contention", "disk_done": "block_requests",
-                   "io_ring_done": "io_uring", "io_resume": "fexit", "io_read": "fexit"},
+                   "io_ring_done": "io_uring", "io_read": "fexit"},
 }
 # A field of kernels that no suite has: before 5.17, with requests of block devices.
 UNSEEN = {"request___disk.rq_disk"}

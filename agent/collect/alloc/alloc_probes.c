@@ -108,9 +108,9 @@ static int share_maps(struct alloc_bpf *skel, const struct profiler_bpf *from)
 
 /* The programs that this way attaches, as the kernel has to know them before it loads them. */
 static int choose_programs(struct alloc_bpf *skel, const struct bpf_agent *agent, enum way way,
-			   bool faults, bool moves)
+			   bool faults)
 {
-	const bool traced = features_has(&agent->features, FEATURE_PAGE_FAULT_USER);
+	const bool event = faults && !features_has(&agent->features, FEATURE_PAGE_FAULT_USER);
 	const bool old = way == WAY_PLACES, apart = way == WAY_LINKS || way == WAY_EVENTS;
 	const uint32_t multi = way == WAY_LINKS ? ATTACH_UPROBE_MULTI : 0;
 	const struct {
@@ -123,12 +123,10 @@ static int choose_programs(struct alloc_bpf *skel, const struct bpf_agent *agent
 		{ skel->progs.alloc_returns, apart, multi },
 		{ skel->progs.alloc_entries_compat, old, 0 },
 		{ skel->progs.alloc_returns_compat, old, 0 },
-		{ skel->progs.alloc_fault, faults && traced && !old, 0 },
-		{ skel->progs.alloc_fault_compat, faults && traced && old, 0 },
-		{ skel->progs.alloc_fault_event, faults && !traced && !old, 0 },
-		{ skel->progs.alloc_fault_event_compat, faults && !traced && old, 0 },
-		{ skel->progs.alloc_mremap, moves && !old, 0 },
-		{ skel->progs.alloc_mremap_compat, moves && old, 0 },
+		{ skel->progs.alloc_large, faults && !old, 0 },
+		{ skel->progs.alloc_large_compat, faults && old, 0 },
+		{ skel->progs.alloc_fault_event, event && !old, 0 },
+		{ skel->progs.alloc_fault_event_compat, event && old, 0 },
 	};
 	int rc = 0;
 
@@ -160,17 +158,6 @@ static int choose_maps(struct alloc_bpf *skel, const struct bpf_agent *agent, en
 	return rc;
 }
 
-/* The tracepoint is there since Linux 5.8. */
-static bool has_moves(void)
-{
-	struct btf *btf = btf__load_vmlinux_btf();
-	const bool has = btf && btf__find_by_name_kind(btf, "btf_trace_vm_unmapped_area",
-						       BTF_KIND_TYPEDEF) > 0;
-
-	btf__free(btf);
-	return has;
-}
-
 static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent, enum way way,
 		     bool faults)
 {
@@ -186,7 +173,7 @@ static int load_once(struct alloc_probes *probes, const struct bpf_agent *agent,
 	fill_gaps(skel);
 	rc = share_maps(skel, agent->skel);
 	if (rc == 0)
-		rc = choose_programs(skel, agent, way, faults, faults && has_moves());
+		rc = choose_programs(skel, agent, way, faults);
 	if (rc == 0)
 		rc = choose_maps(skel, agent, way, faults);
 	if (rc == 0)
@@ -592,20 +579,33 @@ void alloc_probes_forget(struct alloc_probes *probes, uint32_t slot, uint64_t ad
 /* ---- large blocks ------------------------------------------------------------------------------
  */
 
+/* Attaches the program of large blocks to @tracepoint, unless it is. */
+static int set_traced(const struct alloc_probes *probes, const char *tracepoint,
+		      struct bpf_link **link)
+{
+	const struct alloc_bpf *skel = probes->skel;
+
+	if (!*link)
+		*link = bpf_program__attach_raw_tracepoint(probes->way == WAY_PLACES ?
+								   skel->progs.alloc_large_compat :
+								   skel->progs.alloc_large,
+							   tracepoint);
+	return *link ? 0 : -errno;
+}
+
 /* Attaches the program of first touches, unless it is. */
 static int watch_faults(struct alloc_probes *probes)
 {
 	struct perf_events *touches = &probes->agent->touches;
 	const struct alloc_bpf *skel = probes->skel;
-	const bool old = probes->way == WAY_PLACES;
-	struct bpf_program *traced = old ? skel->progs.alloc_fault_compat : skel->progs.alloc_fault;
 	struct err err = { 0 };
 
-	if (bpf_program__autoload(traced))
-		return bpf_set_link(traced, &probes->faults, true);
+	if (features_has(&probes->agent->features, FEATURE_PAGE_FAULT_USER))
+		return set_traced(probes, "page_fault_user", &probes->faults);
 	if (!touches->rate)
 		perf_events_init(touches,
-				 old ? skel->progs.alloc_fault_event_compat : skel->progs.alloc_fault_event,
+				 probes->way == WAY_PLACES ? skel->progs.alloc_fault_event_compat :
+							     skel->progs.alloc_fault_event,
 				 PERF_EVENT_ANY_FAULT);
 	return perf_events_set_rate(touches, 1, &err);
 }
@@ -614,15 +614,11 @@ int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_
 			     uint64_t code_va, uint64_t code_end_va)
 {
 	const struct alloc_owner owner = { .code_va = code_va, .code_end_va = code_end_va, .slot = slot };
-	const bool old = probes->way == WAY_PLACES;
-	const struct bpf_program *moves;
 	int rc = probes->has_faults ? watch_faults(probes) : -EOPNOTSUPP;
 
 	if (rc < 0)
 		return rc;
-	moves = old ? probes->skel->progs.alloc_mremap_compat : probes->skel->progs.alloc_mremap;
-	if (!probes->moves && bpf_program__autoload(moves))
-		probes->moves = bpf_program__attach(moves);
+	(void)set_traced(probes, "vm_unmapped_area", &probes->moves);
 	rc = bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid, &owner, BPF_NOEXIST);
 	probes->owners += rc == 0;
 	return rc;

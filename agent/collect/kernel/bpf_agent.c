@@ -114,6 +114,8 @@ void bpf_agent_destroy(struct bpf_agent *agent)
 	bpf_ring_deinit(&agent->ring);
 	kick_rings_deinit(&agent->kicks);
 	call_ends_deinit(&agent->call_ends);
+	for (size_t i = 0; i < ARRAY_SIZE(agent->walks); i++)
+		(void)bpf_link__destroy(agent->walks[i]);
 	profiler_bpf__destroy(agent->waits);
 	profiler_bpf__destroy(agent->skel);
 	u64map_deinit(&agent->tables);
@@ -168,14 +170,14 @@ void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid)
 	thread_events_close(&agent->fast, tgid);
 }
 
-static void detach_waits(struct profiler_bpf *waits)
+static void detach_waits(struct bpf_agent *agent)
 {
-	struct bpf_link **links[] = { &waits->links.off_switch, &waits->links.off_exit,
-				      &waits->links.off_waking, &waits->links.off_sweep,
-				      &waits->links.off_resume,
-				      &waits->links.off_resume_compat,
-				      &waits->links.off_waker,
-				      &waits->links.lock_begin, &waits->links.lock_end };
+	struct profiler_bpf *waits = agent->waits;
+	struct bpf_link **links[] = { &waits->links.off_switch,	 &waits->links.off_exit,
+				      &waits->links.off_waking,	 &waits->links.off_sweep,
+				      &waits->links.off_waker,	 &waits->links.lock_begin,
+				      &waits->links.lock_end,	 &agent->walks[BPF_WALK_WAKING],
+				      &agent->walks[BPF_WALK_LOCK], &agent->walks[BPF_WALK_INTERRUPT] };
 
 	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
 		(void)bpf_link__destroy(*links[i]);
@@ -188,7 +190,32 @@ static void detach_offcpu(struct bpf_agent *agent)
 	agent->skel->bss->config.off_generation = 0;
 	agent->with_wakers = agent->with_waker_stacks = false;
 	if (agent->waits)
-		detach_waits(agent->waits);
+		detach_waits(agent);
+}
+
+/* Attaches walk_due there, where it is loaded and not attached yet, or takes it off. */
+static int set_walk(struct bpf_agent *agent, enum bpf_walk walk, bool on)
+{
+	static const char *const events[] = {
+		[BPF_WALK_INTERRUPT] = ARCH_IRQ_WORK_EVENT,
+		[BPF_WALK_WAKING] = "sched_waking",
+		[BPF_WALK_LOCK] = "contention_end",
+	};
+	struct profiler_bpf *waits = agent->waits;
+	struct bpf_program *program = bpf_program__autoload(waits->progs.walk_due) ?
+					      waits->progs.walk_due :
+					      waits->progs.walk_due_compat;
+	struct bpf_link **link = &agent->walks[walk];
+
+	if (!on) {
+		(void)bpf_link__destroy(*link);
+		*link = NULL;
+	} else if (!*link && bpf_program__autoload(program)) {
+		*link = bpf_program__attach_raw_tracepoint(program, events[walk]);
+		if (!*link)
+			return -errno;
+	}
+	return 0;
 }
 
 static int attach_offcpu(struct bpf_agent *agent)
@@ -198,9 +225,6 @@ static int attach_offcpu(struct bpf_agent *agent)
 		struct bpf_program *program;
 		struct bpf_link **link;
 	} programs[] = {
-		/* first the one that the other one relies on */
-		{ skel->progs.off_resume, &skel->links.off_resume },
-		{ skel->progs.off_resume_compat, &skel->links.off_resume_compat },
 		{ skel->progs.off_exit, &skel->links.off_exit },
 		{ skel->progs.off_switch, &skel->links.off_switch },
 	};
@@ -208,11 +232,12 @@ static int attach_offcpu(struct bpf_agent *agent)
 	int rc = kick_rings_init(&agent->kicks, bpf_map__fd(skel->maps.kick_rings),
 				 agent->possible_cpus);
 
+	/* first the one that the others rely on */
+	if (rc == 0)
+		rc = set_walk(agent, BPF_WALK_INTERRUPT, true);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < ARRAY_SIZE(programs); i++) {
-		if (!bpf_program__autoload(programs[i].program))
-			continue;
 		*programs[i].link = bpf_program__attach_trace(programs[i].program);
 		if (!*programs[i].link)
 			return -errno;
@@ -271,6 +296,19 @@ static int set_beside(struct bpf_agent *agent, struct bpf_program *program, stru
 	return on && !possible ? -EOPNOTSUPP : rc;
 }
 
+/* The same for one that leaves its walks to walk_due, which is attached behind it. */
+static int set_walked(struct bpf_agent *agent, struct bpf_program *program, struct bpf_link **link,
+		      enum bpf_walk walk, bool on)
+{
+	int rc = set_beside(agent, program, link, on), walk_rc;
+
+	walk_rc = set_walk(agent, walk, on && rc == 0);
+	if (walk_rc == 0)
+		return rc;
+	(void)bpf_set_link(program, link, false);
+	return walk_rc;
+}
+
 /* Mutex profiles have the stacks of threads that release a GIL, where the kernel can tell. */
 static int set_waker_stacks(struct bpf_agent *agent)
 {
@@ -278,7 +316,7 @@ static int set_waker_stacks(struct bpf_agent *agent)
 	bool for_gils = agent->with_wakers && agent->skel->bss->config.gils &&
 			bpf_program__autoload(waits->progs.off_waker);
 
-	return set_beside(agent, waits->progs.off_waker, &waits->links.off_waker,
+	return set_walked(agent, waits->progs.off_waker, &waits->links.off_waker, BPF_WALK_WAKING,
 			  agent->with_waker_stacks || for_gils);
 }
 
@@ -321,7 +359,8 @@ int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on)
 		config->lock_generation++;
 	}
 	rc = set_beside(agent, skel->progs.lock_begin, &skel->links.lock_begin, on);
-	return rc < 0 ? rc : set_beside(agent, skel->progs.lock_end, &skel->links.lock_end, on);
+	return rc < 0 ? rc :
+			set_walked(agent, skel->progs.lock_end, &skel->links.lock_end, BPF_WALK_LOCK, on);
 }
 
 /* Requests of block devices, where the kernel has any. What was under way when it was last looked
@@ -350,16 +389,15 @@ static int set_disk(struct bpf_agent *agent, bool on)
 static int set_calls(struct bpf_agent *agent, bool on)
 {
 	struct profiler_bpf *waits = agent->waits;
-	int programs[CALL_ENDS_MAX], rc;
+	int programs[CALL_ENDS_MAX];
 	struct bpf_program *program;
 	unsigned count = 0;
 
 	agent->skel->bss->config.io_by_call = on;
-	rc = bpf_set_link(waits->progs.io_resume, &waits->links.io_resume, on);
-	if (!on)
+	if (!on) {
 		call_ends_close(&agent->call_ends);
-	if (!on || rc < 0)
-		return rc;
+		return 0;
+	}
 	bpf_object__for_each_program(program, waits->obj)
 	{
 		if (bpf_load_is_call(program) && bpf_program__autoload(program) && count < CALL_ENDS_MAX)
@@ -386,9 +424,7 @@ static int set_ends(struct bpf_agent *agent, bool on)
 			"system call: %s",
 			strerror(-rc));
 	}
-	return bpf_program__autoload(waits->progs.io_exit)
-		       ? bpf_set_link(waits->progs.io_exit, &waits->links.io_exit, on)
-		       : bpf_set_link(waits->progs.io_exit_compat, &waits->links.io_exit_compat, on);
+	return bpf_set_link(waits->progs.io_exit, &waits->links.io_exit, on);
 }
 
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)

@@ -16,6 +16,14 @@ struct profiler_bpf;
 
 #define TABLES_PENDING_MAX 64u
 
+/* Where walk_due is attached. */
+enum bpf_walk {
+	BPF_WALK_INTERRUPT, /* that programs raise */
+	BPF_WALK_WAKING,    /* behind off_waker */
+	BPF_WALK_LOCK,	    /* behind lock_end */
+	BPF_WALK_MAX,
+};
+
 struct bpf_agent {
 	struct profiler_bpf *skel;  /* owned */
 	struct profiler_bpf *waits; /* owned: the programs of waits and bytes, sharing its maps;
@@ -39,6 +47,7 @@ struct bpf_agent {
 	uint32_t lost_count;	    /* modules whose tables the array of maps did not take */
 	uint32_t lost_modules[TABLES_PENDING_MAX];
 	unsigned possible_cpus;
+	struct bpf_link *walks[BPF_WALK_MAX]; /* owned; NULL = not attached there */
 	uint32_t off_generation; /* of the last attachment of the off-CPU programs */
 	bool with_wakers, with_waker_stacks; /* as bpf_agent_set_wakers() and _waker_stacks() left them */
 };

@@ -182,17 +182,15 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		{ skel->progs.off_sweep, true, true },
 		{ skel->progs.off_exit, true, true },
 		{ skel->progs.off_waking, features_has(features, FEATURE_WAKERS), true },
-		{ skel->progs.io_resume, bpf_load_has_calls(features), true },
-		{ skel->progs.io_exit, io && loop, true },
-		{ skel->progs.io_exit_compat, io && !loop, true },
+		{ skel->progs.io_exit, io, true },
 		{ skel->progs.disk_insert, has_block_layer(features), true },
 		{ skel->progs.disk_issue, has_block_layer(features), true },
 		{ skel->progs.disk_done, has_block_layer(features), true },
 		{ skel->progs.off_waker, bpf_load_has_wakers(features), true },
 		{ skel->progs.lock_begin, bpf_load_has_locks(features), true },
 		{ skel->progs.lock_end, bpf_load_has_locks(features), true },
-		{ skel->progs.off_resume, resume && loop, true },
-		{ skel->progs.off_resume_compat, resume && !loop, true },
+		{ skel->progs.walk_due, resume && loop, true },
+		{ skel->progs.walk_due_compat, resume && !loop, true },
 	};
 	int rc;
 
@@ -210,8 +208,9 @@ static int set_features(const struct bpf_agent *agent, struct profiler_bpf *skel
 		if (rc)
 			return rc;
 	}
-	rc = io_ring_choose(skel, waits && io && has_modern_tasks(features) &&
-					  features_has(features, FEATURE_IO_URING));
+	rc = io_ring_choose(skel, &features->ring,
+			    waits && io && has_modern_tasks(features) &&
+				    features_has(features, FEATURE_IO_URING));
 	return rc ? rc : set_calls(agent, skel, waits);
 }
 
@@ -323,7 +322,7 @@ static enum feature feature_of_refused(void)
 		{ "off_waking", FEATURE_WAKERS },	   { "off_waker", FEATURE_WAKERS },
 		{ "lock_", FEATURE_LOCK_CONTENTION },	   { "disk_", FEATURE_BLOCK_REQUESTS },
 		{ "io_ring_", FEATURE_IO_URING },	   { "io_exit", FEATURE_IO_CALLS },
-		{ "io_", FEATURE_FEXIT },		   { "off_resume", FEATURE_IRQ_WORK },
+		{ "io_", FEATURE_FEXIT },		   { "walk_due", FEATURE_IRQ_WORK },
 	};
 	const char *name = strstr(complaint, "prog '");
 

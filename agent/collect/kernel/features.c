@@ -298,6 +298,46 @@ static int try_block_requests(const struct btf *btf)
 	return rc ? rc : try_task_btf(btf);
 }
 
+/* The function type of the kernel's tracepoint @name; NULL: it has none. */
+static const struct btf_type *tracepoint(const struct btf *btf, const char *name)
+{
+	const struct btf_type *type;
+	char found_as[64];
+	int id;
+
+	(void)snprintf(found_as, sizeof(found_as), "btf_trace_%s", name);
+	id = btf__find_by_name_kind(btf, found_as, BTF_KIND_TYPEDEF);
+	type = id > 0 ? btf__type_by_id(btf, btf__type_by_id(btf, (uint32_t)id)->type) : NULL;
+	type = type && btf_is_ptr(type) ? btf__type_by_id(btf, type->type) : NULL;
+	return type && btf_is_func_proto(type) ? type : NULL;
+}
+
+/* Is argument @number of tracepoint @name a pointer to struct @to? */
+static bool tells(const struct btf *btf, const char *name, unsigned number, const char *to)
+{
+	const struct btf_type *type = tracepoint(btf, name);
+
+	/* the first of the function's is the tracepoint's own */
+	if (!type || number + 1u >= btf_vlen(type))
+		return false;
+	type = btf__type_by_id(btf, btf_params(type)[number + 1u].type);
+	type = type && btf_is_ptr(type) ? btf__type_by_id(btf, type->type) : NULL;
+	return type && btf_is_struct(type) && strcmp(btf__name_by_offset(btf, type->name_off), to) == 0;
+}
+
+static struct io_ring_facts ring_facts(const struct btf *btf)
+{
+	bool req = tells(btf, "io_uring_submit_req", 0, "io_kiocb");
+
+	return (struct io_ring_facts){
+		.submits_req = req,
+		.tells_requests = (req || tells(btf, "io_uring_submit_sqe", 0, "io_kiocb")) &&
+				  tells(btf, "io_uring_task_add", 0, "io_kiocb") &&
+				  tracepoint(btf, "io_uring_cqe_overflow"),
+		.tells_cqe = tells(btf, "io_uring_complete", 2, "io_uring_cqe"),
+	};
+}
+
 static int try_io_uring(const struct btf *btf)
 {
 	int rc = try_tracepoint(btf, "btf_trace_io_uring_complete");
@@ -495,6 +535,7 @@ void features_probe(struct features *features)
 					sizeof(features->reason[i]));
 	}
 	features->implicit_arguments = has_function(btf, "bpf_task_work_schedule_resume");
+	features->ring = btf ? ring_facts(btf) : (struct io_ring_facts){ 0 };
 	btf__free(btf);
 	libbpf_set_print(print);
 }

@@ -46,12 +46,20 @@ enum feature {
 	FEATURE_MAX,
 };
 
+/* Facts that the tracepoints of io_uring tell (bpf/io_ring.bpf.h). */
+struct io_ring_facts {
+	bool tells_requests; /* before they are issued */
+	bool submits_req;    /* they are submitted at io_uring_submit_req, else at io_uring_submit_sqe */
+	bool tells_cqe;	     /* completions have the ring's form */
+};
+
 struct features {
 	bool found[FEATURE_MAX];       /* by probe */
 	bool disabled[FEATURE_MAX];    /* by the user */
 	char reason[FEATURE_MAX][160]; /* why not found, with the remedy */
 	bool sample_cycles;	       /* [collect] cpu_event = cycles; else the cpu-clock timer */
 	bool implicit_arguments; /* kernel functions get their own last argument by themselves (v7.0) */
+	struct io_ring_facts ring;
 };
 
 /* Probes everything; never fails (an unprobeable feature is not found, with the reason). */

@@ -6,10 +6,11 @@
 
 #include <stdbool.h>
 
+struct io_ring_facts;
 struct profiler_bpf;
 
 /* Before the object is loaded: decides which of them are (@wanted false: none). Negative errno. */
-int io_ring_choose(struct profiler_bpf *skel, bool wanted);
+int io_ring_choose(struct profiler_bpf *skel, const struct io_ring_facts *facts, bool wanted);
 /* Attaches those that are loaded, or takes them off. Negative errno; some may be attached then. */
 int io_ring_attach(struct profiler_bpf *skel, bool on);
 
