@@ -39,10 +39,6 @@ extern int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_ta
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
-/* Around what no other thread of the CPU may come between. */
-#define alone_begin() bpf_preempt_disable()
-#define alone_end()   bpf_preempt_enable()
-
 /* A thread whose stack is to be walked again. */
 struct retry {
 	struct bpf_task_work work;
@@ -173,11 +169,11 @@ static long retry_turn(uint32_t turn, void *context)
 	bool is_last = !retry_fault_in(retry->unread) || turn == RETRY_PAGES - 1, ended;
 	struct cost_timer timer;
 
-	alone_begin();
+	bpf_preempt_disable();
 	timer = cost_begin(PROF_PROGRAM_RESUME);
 	ended = retry_walk(retry->tid & (RETRY_SLOTS - 1), is_last);
 	cost_end(&timer);
-	alone_end();
+	bpf_preempt_enable();
 	return ended;
 }
 
@@ -240,8 +236,6 @@ static __attribute__((noinline)) bool retry_begin(struct scratch *s)
 
 #define sampler_walk(s, of) walk_whole(s)
 #define retry_begin(s)	false
-#define alone_begin()	((void)0)
-#define alone_end()	((void)0)
 
 #endif
 

@@ -63,6 +63,7 @@ static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
 static uint64_t budget_ns = PROF_IO_WINDOW_NS;
+static bool without_stacks; /* calls have no user stacks: nothing raises the interrupt that walks them */
 
 static void moved(const char *call, long bytes)
 {
@@ -272,7 +273,8 @@ static const struct prof_sample_event *next(enum prof_sample_type type, size_t *
 	return NULL;
 }
 
-/* Every one with @bytes[i], and no other; the thread's own count goes on from *sum. */
+/* Every one with @bytes[i] and its user stack, and no other; the thread's own count goes on from
+ * *sum. */
 static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 {
 	const struct prof_sample_event *sample;
@@ -280,6 +282,9 @@ static void these_are_recorded(const uint64_t *bytes, uint64_t *sum)
 
 	for (unsigned i = 0; i < shared->count; i++) {
 		sample = next(PROF_SAMPLE_IO, &at);
+		if (sample && !sample->user_stack_hash != without_stacks)
+			fail_msg("%s: %s user stack", shared->moved[i].call,
+				 without_stacks ? "there is a" : "there is no");
 		if (!sample || sample->value != bytes[i] || sample->value2 != 1024)
 			fail_msg("%s moved %llu bytes, recorded %lld", shared->moved[i].call,
 				 (unsigned long long)bytes[i],
@@ -402,6 +407,9 @@ static void test_few_calls(void **state)
 {
 	each_call_is_recorded(NULL);
 	each_call_is_recorded("fexit");
+	without_stacks = true;
+	each_call_is_recorded("irq_work");
+	without_stacks = false;
 }
 
 static void test_many_calls(void **state)
