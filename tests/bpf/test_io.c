@@ -63,7 +63,7 @@ static struct bpf_agent *agent;
 static struct bpf_recording recording;
 static pid_t pid;
 static uint64_t budget_ns = PROF_IO_WINDOW_NS;
-static bool without_stacks; /* calls have no user stacks: nothing raises the interrupt that walks them */
+static bool without_stacks; /* nothing raises the interrupt in which user stacks are walked */
 
 static void moved(const char *call, long bytes)
 {
