@@ -395,10 +395,11 @@ static __always_inline void io_record_bare(const struct io_owed *owed)
 	due_end(s);
 }
 
-/* Leaves @call to walk_due (profiler.bpf.c), in an interrupt that comes at once: these programs are
- * many, and a verifier would look at a walk in each. The room is the CPU's, and where the kernel
- * preempts its own code another thread may use it before the interrupt comes. */
-static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_t value)
+/* Leaves @call to walk_due (profiler.bpf.c), which is attached behind this program, or else comes at
+ * once in the interrupt that is raised (@raise): these programs are many, and a verifier would look
+ * at a walk in each. The room is the CPU's, and where the kernel preempts its own code another
+ * thread may use it before. */
+static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_t value, bool raise)
 {
 	uint32_t zero = 0;
 	struct io_owed *owed = bpf_map_lookup_elem(&io_owed, &zero);
@@ -413,7 +414,7 @@ static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_
 	owed->detail = call->detail;
 	asm volatile("" : : : "memory"); /* others raise the interrupt too */
 	owed->tid = (uint32_t)bpf_get_current_pid_tgid();
-	if (have_irq_work && off_raise_interrupt())
+	if (have_irq_work && (!raise || off_raise_interrupt()))
 		return true;
 	owed->tid = 0;
 	if (!have_irq_work)
@@ -422,7 +423,7 @@ static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_
 }
 
 /* Counts @call, whose cost is this program's, and records it where it is chosen. */
-static __always_inline void io_note(struct io_call call, uint32_t units)
+static __always_inline void io_note(struct io_call call, uint32_t units, bool raise)
 {
 	struct cost_timer timer;
 	uint64_t value;
@@ -431,7 +432,7 @@ static __always_inline void io_note(struct io_call call, uint32_t units)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
 	value = io_choose(&call, units);
-	if (value && !io_owe(&call, value))
+	if (value && !io_owe(&call, value, raise))
 		outcome_count(OUTCOME_resume_missed);
 	cost_end(&timer);
 }
@@ -446,7 +447,7 @@ static __always_inline void io_note(struct io_call call, uint32_t units)
 	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
 	{                                                                                          \
 		if (config.io_by_call)                                                             \
-			io_note(io_of_exit(regs, moved, units), units);                            \
+			io_note(io_of_exit(regs, moved, units), units, true);                      \
 		return 0;                                                                          \
 	}
 
@@ -463,7 +464,7 @@ ARCH_EVENT_CALLS(IO_EVENT_CALL)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
-	io_note(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT);
+	io_note(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT, false);
 	return 0;
 }
 

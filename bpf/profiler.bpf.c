@@ -236,8 +236,9 @@ static __always_inline void due_call_end(struct scratch *s)
 	io_spent();
 }
 
-/* Attached to the tracepoint ARCH_IRQ_WORK_EVENT and behind those of off_waker and lock_end. What a
- * call that moves bytes takes is the time of the program that the interrupt interrupts. */
+/* Attached to the tracepoint ARCH_IRQ_WORK_EVENT, and behind off_waker, lock_end and io_exit. At
+ * the ends of calls (fexit) this is part of the time of the program that the interrupt
+ * interrupts. */
 SEC("raw_tp")
 int walk_due(void *ctx)
 {
@@ -253,12 +254,16 @@ int walk_due(void *ctx)
 		due_walk(s);
 		due_end(s);
 	}
-	cost_end(&timer);
+	if (config.io_by_call) {
+		cost_end(&timer);
+		timer.start_ns = 0;
+	}
 	s = due_call_begin();
 	if (s) {
 		due_walk(s);
 		due_call_end(s);
 	}
+	cost_end(&timer);
 	return 0;
 }
 
@@ -279,7 +284,10 @@ int walk_due_compat(void *ctx)
 		}
 		resume_end(s, false);
 	}
-	cost_end(&timer);
+	if (config.io_by_call) {
+		cost_end(&timer);
+		timer.start_ns = 0;
+	}
 	s = due_call_begin();
 	if (s) {
 		if (s->going) {
@@ -288,6 +296,7 @@ int walk_due_compat(void *ctx)
 		}
 		due_call_end(s);
 	}
+	cost_end(&timer);
 	return 0;
 }
 

@@ -411,7 +411,7 @@ enum prof_program {
 	PROF_PROGRAM_SWITCH = 1, /* every context switch of the host */
 	PROF_PROGRAM_LIFE = 2,	 /* exec, fork, exit */
 	PROF_PROGRAM_RESUME = 3, /* user stacks of threads that come back to the CPU, wake another one,
-				  * or end a wait for a lock of the kernel */
+				  * end a wait for a lock of the kernel, or a call that moves bytes */
 	PROF_PROGRAM_IO = 4,   /* every call that moves bytes, or every system call of the host that
 				  returns a number */
 	PROF_PROGRAM_LOCK = 5, /* every wait for a lock of the kernel */

@@ -200,6 +200,7 @@ static int set_walk(struct bpf_agent *agent, enum bpf_walk walk, bool on)
 		[BPF_WALK_INTERRUPT] = ARCH_IRQ_WORK_EVENT,
 		[BPF_WALK_WAKING] = "sched_waking",
 		[BPF_WALK_LOCK] = "contention_end",
+		[BPF_WALK_CALL] = "sys_exit",
 	};
 	struct profiler_bpf *waits = agent->waits;
 	struct bpf_program *program = bpf_program__autoload(waits->progs.walk_due) ?
@@ -424,7 +425,8 @@ static int set_ends(struct bpf_agent *agent, bool on)
 			"system call: %s",
 			strerror(-rc));
 	}
-	return bpf_set_link(waits->progs.io_exit, &waits->links.io_exit, on);
+	rc = bpf_set_link(waits->progs.io_exit, &waits->links.io_exit, on);
+	return rc < 0 ? rc : set_walk(agent, BPF_WALK_CALL, on);
 }
 
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent)

@@ -21,6 +21,7 @@ enum bpf_walk {
 	BPF_WALK_INTERRUPT, /* that programs raise */
 	BPF_WALK_WAKING,    /* behind off_waker */
 	BPF_WALK_LOCK,	    /* behind lock_end */
+	BPF_WALK_CALL,	    /* behind io_exit */
 	BPF_WALK_MAX,
 };
 
