@@ -395,9 +395,9 @@ static __always_inline void io_record_bare(const struct io_owed *owed)
 	due_end(s);
 }
 
-/* Leaves @call to walk_due (profiler.bpf.c), which is attached behind this program, or else comes at
- * once in the interrupt that is raised (@raise): these programs are many, and a verifier would look
- * at a walk in each. The room is the CPU's, and where the kernel preempts its own code another
+/* Leaves @call to walk_due (profiler.bpf.c), which is attached behind this program, or else comes
+ * at once in the interrupt that is raised (@raise): these programs are many, and a verifier would
+ * look at a walk in each. The room is the CPU's, and where the kernel preempts its own code another
  * thread may use it before. */
 static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_t value, bool raise)
 {
