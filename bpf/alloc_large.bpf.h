@@ -434,12 +434,16 @@ static __always_inline int alloc_of_event(const unsigned long long *event, bool 
 {
 	const void *what = (const void *)event[1];
 	const struct vm_unmapped_area_info *info = what;
+	uint64_t error;
 
 	if (!alloc_may_begin(event[0]))
 		return 0;
-	if (what == current_saved_regs())
-		return alloc_touched(event[0], what, event[2], with_loop);
-	return alloc_moves_to(event[0], BPF_CORE_READ(info, length), with_loop);
+	if (what != current_saved_regs())
+		return alloc_moves_to(event[0], BPF_CORE_READ(info, length), with_loop);
+	/* A program that loads it is not let in where there are two arguments. */
+	if (bpf_probe_read_kernel(&error, sizeof(error), event + 2))
+		return 0;
+	return alloc_touched(event[0], what, error, with_loop);
 }
 
 SEC("raw_tp")

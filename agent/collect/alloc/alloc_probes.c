@@ -616,9 +616,10 @@ int alloc_probes_watch_large(struct alloc_probes *probes, uint32_t tgid, uint32_
 	const struct alloc_owner owner = { .code_va = code_va, .code_end_va = code_end_va, .slot = slot };
 	int rc = probes->has_faults ? watch_faults(probes) : -EOPNOTSUPP;
 
+	if (rc >= 0)
+		rc = set_traced(probes, "vm_unmapped_area", &probes->moves);
 	if (rc < 0)
 		return rc;
-	(void)set_traced(probes, "vm_unmapped_area", &probes->moves);
 	rc = bpf_map_update_elem(bpf_map__fd(probes->skel->maps.alloc_owners), &tgid, &owner, BPF_NOEXIST);
 	probes->owners += rc == 0;
 	return rc;
