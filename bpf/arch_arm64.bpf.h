@@ -76,16 +76,6 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 	at->sp_is_bound = 0;
 }
 
-/* @what the tracepoint of ARCH_IRQ_WORK_EVENT says: "IRQ work interrupts"; no other of ipi_types[]
- * begins so (arch/arm64/kernel/smp.c). */
-static __always_inline bool arch_is_irq_work(uint64_t what)
-{
-	char name[3] = "";
-
-	return !bpf_probe_read_kernel(name, sizeof(name), (const void *)what) && name[0] == 'I' &&
-	       name[1] == 'R' && name[2] == 'Q';
-}
-
 /* ---- functions of user space ----------------------------------------------------------------- */
 
 /* Registers by the numbers that attach cookies have: those that hold arguments (AAPCS64, 6.8). */

@@ -85,9 +85,6 @@ static __always_inline void arch_start_unwind(struct unwind_state *at, const str
 	at->third_is = UNWIND_THIRD_UNKNOWN;
 }
 
-/* @what the tracepoint of ARCH_IRQ_WORK_EVENT says: the vector. */
-#define arch_is_irq_work(what) true
-
 /* ---- functions of user space ----------------------------------------------------------------- */
 
 /* Registers by the numbers that attach cookies have: those that hold arguments. A table, as the

@@ -59,10 +59,11 @@ static __attribute__((noinline)) int due_end(struct scratch *s)
 	return 0;
 }
 
-/* Leaves the sample to walk_due; s->going: it has a user stack, from s->regs on. */
+/* Leaves the sample to walk_due, or sends it without a user stack where that is not loaded.
+ * s->going: it has one, from s->regs on. */
 static __always_inline void due_leave(struct scratch *s)
 {
-	if (!have_irq_work) { /* nor walk_due */
+	if (!have_irq_work) {
 		walk_none(s);
 		due_end(s);
 		return;

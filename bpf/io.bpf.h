@@ -384,21 +384,10 @@ static __always_inline struct io_owed *io_owed_of_current(void)
 	return owed;
 }
 
-/* Records it without a user stack. */
-static __always_inline void io_record_bare(const struct io_owed *owed)
-{
-	struct scratch *s = io_begin(owed);
-
-	if (!s)
-		return;
-	walk_none(s);
-	due_end(s);
-}
-
 /* Leaves @call to walk_due (profiler.bpf.c), which is attached behind this program, or else comes
  * at once in the interrupt that is raised (@raise): these programs are many, and a verifier would
  * look at a walk in each. The room is the CPU's, and where the kernel preempts its own code another
- * thread may use it before. */
+ * thread may use it before. False: its user stack will be missing, or all of it. */
 static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_t value, bool raise)
 {
 	uint32_t zero = 0;
@@ -412,13 +401,18 @@ static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_
 	owed->value = value;
 	owed->file = (uint64_t)call->file;
 	owed->detail = call->detail;
+	if (!have_irq_work) {
+		struct scratch *s = io_begin(owed);
+
+		if (s)
+			due_leave(s);
+		return false;
+	}
 	asm volatile("" : : : "memory"); /* others raise the interrupt too */
 	owed->tid = (uint32_t)bpf_get_current_pid_tgid();
-	if (have_irq_work && (!raise || off_raise_interrupt()))
+	if (!raise || off_raise_interrupt())
 		return true;
 	owed->tid = 0;
-	if (!have_irq_work)
-		io_record_bare(owed);
 	return false;
 }
 

@@ -149,8 +149,9 @@ def each_feature_disabled():
     others = [name for name in rows if name.startswith(("CAP_", "type:")) or name in ("landlock", "loading")]
     names = [name for name in rows if name not in others]
     check(len(names) >= 11 and len(others) == 4 + 9 + 2, features)
-    # more with programs at the ends of the kernel's functions: 565,000 on 6.12
-    check(100_000 < int(re.search(r"; (\d+) instructions verified", rows["loading"])[1]) < 280_000, rows["loading"])
+    verified = int(re.search(r"; (\d+) instructions verified", rows["loading"])[1])
+    # programs at the ends of the kernel's functions make it more: 302,000 on 6.1
+    check(100_000 < verified < (350_000 if rows["fexit"].startswith("yes") else 280_000), rows["loading"])
 
     def disabled(name):
         text = subprocess.run([PROFD, "--features", f"--disable-feature={name}"], capture_output=True, text=True,

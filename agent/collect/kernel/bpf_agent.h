@@ -41,21 +41,22 @@ void bpf_agent_fast_close(struct bpf_agent *agent, uint32_t tgid);
  * kernels. */
 int bpf_agent_set_offcpu(struct bpf_agent *agent, bool on, uint64_t threshold_ns, struct err *err)
 	must_use;
-/* Turns on the notes of which thread wakes another, and the stacks of wakers. Each costs a program
- * run at every wakeup of the host. Once a runtime with a GIL was set, the notes take the stacks of
- * those who release it. -EOPNOTSUPP while the off-CPU programs are not attached and, for
- * stacks, on old kernels. */
+/* Turns on the notes of which thread wakes another, and the stacks of wakers. The notes cost a
+ * program run at every wakeup of the host, the stacks two. Once a runtime with a GIL was set, the
+ * notes take the stacks of those who release it. -EOPNOTSUPP while the off-CPU programs are not
+ * attached and, for stacks, on old kernels. */
 int bpf_agent_set_wakers(struct bpf_agent *agent, bool on) must_use;
 int bpf_agent_set_waker_stacks(struct bpf_agent *agent, bool on) must_use;
-/* Whether waits for the kernel's own locks are recorded, at the cost of two programs at each of
+/* Whether waits for the kernel's own locks are recorded, at the cost of three programs at each of
  * them. -EOPNOTSUPP on old kernels and while the off-CPU programs are not attached. */
 int bpf_agent_set_kernel_locks(struct bpf_agent *agent, bool on) must_use;
 /* Whether calls that move bytes are recorded: every one while that takes at most @budget_ns of a
- * CPU's time in PROF_IO_WINDOW_NS, beyond that a sample. -EOPNOTSUPP on kernels without off-CPU
- * types. On failure none of the programs stays attached that was not before. */
+ * CPU's time in PROF_IO_WINDOW_NS, beyond that a sample. Their user stacks take
+ * bpf_agent_set_offcpu(). -EOPNOTSUPP on kernels without off-CPU types. On failure none of the
+ * programs stays attached that was not before. */
 int bpf_agent_set_io(struct bpf_agent *agent, bool on, uint64_t budget_ns) must_use;
-/* Whether the programs are at the end of every system call, which makes all of them slower,
- * instead of at the ends of the calls themselves. */
+/* Whether the programs are at the ends of the calls themselves, instead of at the end of every
+ * system call, which makes all of them slower. */
 bool bpf_agent_io_is_by_call(const struct bpf_agent *agent);
 /* Turns the time that every thread of wanted processes is off the CPU so far into samples; with
  * @all that of every thread begins. @poll is called whenever BPF_AGENT_SWEEP_THREADS have left
