@@ -394,6 +394,7 @@ def locks_of_programs_and_of_the_kernel():
         due = end["mapped"] - begin["mapped"]
         # off the CPU it also waits for a CPU once it has the lock
         check(0.5 * (inner_end["mapped"] - inner["mapped"]) <= got <= 1.1 * due, f"{got / 1e6:.0f} ms of {due / 1e6:.0f}")
+        check(result["quality"]["lost"] == 0, f"each is walked before the next: {result['quality']}")
         locks = result["breakdown"]["lock"]
         check(any(lock.startswith("kernel lock 0x") and " in " in lock for lock in locks), f"{locks}")
         answer = daemon.request("POST", FAMILY_A + "/start", {"service": process.service, "profileType": "cpu",
