@@ -359,6 +359,9 @@ def every_type_at_once():
         waits_have_paths(daemon, results["io"])
         answer = daemon.request("GET", f"{FAMILY_A}/{results['offcpu']['id']}/flamegraph?format=folded&groupBy=path")
         check(answer.status == 400, f"nobody asked it for paths: {answer}")
+        # wakers alone: their stacks are not walked by the way, at the ends of calls
+        results, _ = window(daemon, program, {"offcpu": 1000}, 2, {"offcpu": {"wakers": True}})
+        wakers_are_named(daemon, results["offcpu"])
 
 
 def every_holder_is_named(daemon, result):
