@@ -113,11 +113,12 @@ static __always_inline void kernel_stack_begin(struct scratch *s, long bytes, bo
 				break;                                                             \
 	} while (0)
 
-/* The kernel stack at a tracepoint, without the program itself and the kernel's
- * bpf_trace_run*(). */
+/* The kernel stack at a tracepoint, asked for in a function of the program: without this function,
+ * the program itself, the kernel's bpf_trace_run*(), and __traceiter_*(), through which a
+ * tracepoint calls several programs. That is so where walk_due is attached behind this one. */
 static __always_inline long own_kernel_stack(void *ctx, struct scratch *s)
 {
-	return bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, 2);
+	return bpf_get_stack(ctx, s->frames, KERNEL_STACK_BYTES, have_irq_work ? 4 : 3);
 }
 
 static __always_inline void sample_send(struct scratch *s)

@@ -320,6 +320,7 @@ def wakers_are_named(daemon, result):
         right = sum(v for s, v in mine if waker in s)
         check(known >= 0.2 * sum(v for _, v in mine), f"{name}: {known / 1e6:.0f} ms with wakers: {mine}")
         check(right >= 0.9 * known, f"{name}: {right / 1e6:.0f} of {known / 1e6:.0f} ms woken by {waker}: {mine}")
+    check(not any(frame.startswith(("bpf_", "__traceiter")) for s, _ in stacks for frame in woken_by(s)), "our own program wakes nobody")
     sleeps = [(woken_by(s), v) for s, v in stacks if "wait_sleep" in s and "[woken by]" in s]
     by_timer = sum(v for s, v in sleeps if "start_thread" not in s)  # not what a timer interrupted
     check(sleeps and by_timer >= 0.7 * sum(v for _, v in sleeps), f"wait_sleep: {sleeps}")
