@@ -298,8 +298,6 @@ static void heap_leaks_json(struct json_out *json, const struct session_info *in
 	json_out_close(json, ']');
 }
 
-/* Memory that the allocator handed out but that was not seen being allocated, mostly before the
- * observation began. */
 /* All values of a type that has several: io's operations, delay and bytes. */
 static void totals_json(struct json_out *json, const struct profile_type_info *type,
 			const struct profile *p)
@@ -310,6 +308,8 @@ static void totals_json(struct json_out *json, const struct profile_type_info *t
 	json_out_close(json, '}');
 }
 
+/* Memory that the allocator handed out but that was not seen being allocated, mostly before the
+ * observation began. */
 static void unattributed_json(struct json_out *json, const struct session_info *info,
 			      const struct profile_quality *quality)
 {

@@ -38,7 +38,7 @@ static struct alloc_period busy(const struct alloc_pace *pace, double per_s)
 
 static void test_pace_keeps_the_budget(void **state)
 {
-	static const double rates[] = { 2e4, 2e5, 2e6, 1e7 };
+	static const double rates[] = { 1.2e4, 2e4, 2e5, 2e6, 1e7 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
 		struct alloc_pace pace;
@@ -129,6 +129,29 @@ static void test_pace_stays_where_it_is_cheap(void **state)
 	/* and leaves when the program makes three times as many as fit the budget */
 	assert_in_range(alloc_pace_hits_granted(&pace), 3 * 10e6 / costs.hit,
 			(3 * 10e6 + 2e6) / costs.hit);
+}
+
+/* Open probes stay for a dear second among cheap ones, and go when that goes on. */
+static void test_pace_forgives_a_dear_second(void **state)
+{
+	struct alloc_pace pace;
+	struct alloc_period seen;
+	int dear = 0;
+
+	alloc_pace_init(&pace, &costs, 0.01);
+	for (int k = 0; k < 20; k++) {
+		seen = busy(&pace, k == 12 || k == 16 ? 3e4 : 1000);
+		alloc_pace_judge(&pace, &seen);
+		if (k >= 10)
+			assert_true(pace.full);
+	}
+	for (; pace.full && dear < 20; dear++) {
+		seen = busy(&pace, 3e4);
+		alloc_pace_judge(&pace, &seen);
+	}
+	assert_in_range(dear, 3, 5);
+	/* what it was too much is paid back */
+	assert_true(pace.next_window_ns < pace.next_period_ns / 10);
 }
 
 /* Probes cost until the kernel has taken them away; what it did in the window is another matter. */
@@ -354,6 +377,7 @@ int main(void)
 		cmocka_unit_test(test_pace_keeps_the_budget),
 		cmocka_unit_test(test_pace_of_a_waiting_program),
 		cmocka_unit_test(test_pace_stays_where_it_is_cheap),
+		cmocka_unit_test(test_pace_forgives_a_dear_second),
 		cmocka_unit_test(test_pace_pays_for_hits_outside),
 		cmocka_unit_test(test_pace_grants_little_to_the_idle),
 		cmocka_unit_test(test_pace_stays_in_a_sleeper),

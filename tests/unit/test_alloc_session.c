@@ -12,6 +12,7 @@
 #include "agent/profile/memory/interval.h"
 #include "agent/recording/chunk_decode.h"
 #include "agent/recording/session_chunks.h"
+#include "agent/session/core/alloc_session.h"
 #include "agent/session/records/session_record.h"
 #include "agent/wire/feed.h"
 #include "bpf/profiler.h"
@@ -257,6 +258,29 @@ static int same_growth(void *ctx, const struct chunk_quality *quality)
 	return 0;
 }
 
+/* Whoever uses another allocator than glibc's is told what is not seen of its large blocks. */
+static void test_unseen_blocks_are_noted(void **state)
+{
+	struct chunk_quality of = { .alloc = { .windows = 10,
+					       .period_ns = 10 * NS_PER_S,
+					       .window_ns = 3 * NS_PER_S,
+					       .families = 1u << ALLOC_FAMILY_JEMALLOC,
+					       .heap.resident_bytes = 1 } };
+	const struct session_fixture *f = *state;
+	struct profile_quality quality = { 0 };
+
+	alloc_session_quality(f->sessions, &of, &quality);
+	assert_int_equal(quality.note_count, 1);
+	assert_non_null(strstr(quality.notes[0], "the 70 % of the time without probes"));
+	quality.note_count = 0;
+	of.alloc.families = 1u << ALLOC_FAMILY_GLIBC;
+	alloc_session_quality(f->sessions, &of, &quality);
+	of.alloc.families = 1u << ALLOC_FAMILY_JEMALLOC;
+	of.alloc.window_ns = 95 * NS_PER_S / 10;
+	alloc_session_quality(f->sessions, &of, &quality);
+	assert_int_equal(quality.note_count, 0);
+}
+
 /* The growth and the blocks of the heap are stored with a session, which goes on after a restart.
  * */
 static void test_growth_is_kept(void **state)
@@ -310,6 +334,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_level_is_no_sum, session_fixture_setup,
 						session_fixture_teardown),
 		cmocka_unit_test_setup_teardown(test_memory_is_watched, session_fixture_setup,
+						session_fixture_teardown),
+		cmocka_unit_test_setup_teardown(test_unseen_blocks_are_noted, session_fixture_setup,
 						session_fixture_teardown),
 		cmocka_unit_test(test_growth_is_kept),
 		cmocka_unit_test(test_growth_is_stored),

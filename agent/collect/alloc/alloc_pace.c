@@ -8,6 +8,7 @@
 #define FADE	       0.95 /* of what earlier periods brought, per period */
 #define FULL_DUTY      0.9  /* so cheap that detaching is not worth it */
 #define FULL_WINDOWS   3u   /* windows looked at before that is believed */
+#define FULL_CREDIT_NS (5.0 * NS_PER_S) /* open probes may run up a debt of what so long allows */
 #define WHOLE_WINDOWS  2u   /* to each light one */
 #define SHARE_WANTED   0.12 /* of the hits in a window that are sampled */
 #define SHARE_LOW      0.08
@@ -167,7 +168,9 @@ static void judge_duty(struct alloc_pace *pace, const struct alloc_period *last)
 		cost = last_cost;
 	if (cost > 0)
 		duty = allowed(pace, cpu_share) / cost;
-	pace->full = duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS && pace->debt_ns <= 0;
+	/* To close for one dear second would lose sight of every large block. */
+	pace->full = pace->full ? pace->debt_ns <= FULL_CREDIT_NS * allowed(pace, cpu_share)
+				: duty >= FULL_DUTY && pace->windows >= FULL_WINDOWS && pace->debt_ns <= 0;
 	if (pace->full) {
 		pace->next_period_ns = pace->next_window_ns = ALLOC_FULL_PERIOD_NS;
 		return;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/base/text.h"
+#include "agent/profile/quality.h"
 #include "agent/session/core/demand.h"
 #include "agent/session/core/services.h"
 #include "agent/session/core/sessions.h"
@@ -14,6 +15,7 @@
 #define COST_ERROR   0.1 /* relative, of what a hit is believed to cost */
 #define WEIGHT_ERROR_MAX 1.0
 #define ASK_AGAIN_NS (200 * NS_PER_MS)
+#define UNSEEN_DUTY_PCT 90 /* probes that were open for less have missed much */
 
 bool alloc_session_is(const struct session *session)
 {
@@ -230,6 +232,19 @@ static double weight_error(const struct chunk_alloc *a)
 	return error < WEIGHT_ERROR_MAX ? error : WEIGHT_ERROR_MAX;
 }
 
+/* Only glibc's blocks tell by their headers what became of them while no probe was open. */
+static void note_unseen_blocks(const struct chunk_alloc *a, double duty_pct,
+			       struct profile_quality *ret)
+{
+	if (!a->heap.resident_bytes || !(a->families & ~(1u << ALLOC_FAMILY_GLIBC)) ||
+	    duty_pct >= UNSEEN_DUTY_PCT)
+		return;
+	quality_note(ret,
+		     "large blocks are exact with glibc only: this allocator's are missed or guessed "
+		     "if they came or grew in the %.0f %% of the time without probes",
+		     100 - duty_pct);
+}
+
 void alloc_session_quality(const struct sessions *s, const struct chunk_quality *quality,
 			   struct profile_quality *ret)
 {
@@ -258,4 +273,5 @@ void alloc_session_quality(const struct sessions *s, const struct chunk_quality 
 	memcpy(to->grown, from->grown, sizeof(to->grown));
 	to->dilation = (double)from->dilation_sum / (double)periods / 100;
 	to->observed_since_ns = clock_to_realtime_ns(&s->feed.clock, from->since_ns);
+	note_unseen_blocks(from, to->duty_pct, ret);
 }
