@@ -24,6 +24,7 @@ from harness import (FAMILY_A, Daemon, Skip, check, check_sampled, compile_workl
 
 FAMILY_B = "/api/v1/profiling"
 RATE = 199
+RESTS_MS = "30"  # of the program, which runs for minutes, after each 5 ms of work
 FLUSH_S = 61  # a shared store gets continuous data every minute
 FORMATS = ("folded", "json", "svg", "flame", "pprof", "firefox", "speedscope", "otlp", "perfscript", "callgrind", "csv")
 
@@ -389,7 +390,7 @@ def fleet_answers_as_one(command):
     if os.geteuid() != 0:
         raise Skip("host names of their own need root")
     built = compile_workload("calm.c", "-O1", "-g", "-fno-omit-frame-pointer")
-    with own_name(built) as program, running(program) as process, Fleet(os.path.basename(program), command) as fleet:
+    with own_name(built) as program, running(program, RESTS_MS) as process, Fleet(os.path.basename(program), command) as fleet:
         service = fleet.service
         start = time.strftime("%Y-%m-%dT%H:%M:00Z", time.gmtime())
         for daemon in (fleet.a, fleet.b):

@@ -17,6 +17,7 @@ from clickhouse import CURRENT, DEBIANS, PASSWORD, ClickHouse
 from harness import (BUILD, FAMILY_A, Daemon, check, check_sampled, compile_workload, cpu_ns, main, own_name, running, wait_until)
 
 RATE = 199
+RESTS_MS = "30"  # of the program, which runs for minutes, after each 5 ms of work
 FLUSH_S = 60  # a shared store gets continuous data every minute
 
 
@@ -133,7 +134,8 @@ def folded(daemon, session):
 
 
 def serves_alone_and_comes_back(command, again=False):
-    with Place(command) as place, own_name(compile_workload("calm.c", "-O1", "-g", "-fno-omit-frame-pointer")) as program, running(program) as process:
+    with Place(command) as place, own_name(compile_workload("calm.c", "-O1", "-g", "-fno-omit-frame-pointer")) as program, \
+            running(program, RESTS_MS) as process:
         service = os.path.basename(program)
         daemon = place.agent().start()
         try:

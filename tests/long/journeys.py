@@ -310,7 +310,8 @@ def developer(name):
 def waits_named(h):
     """A thread of Go does not wait where its goroutine does: the list of goroutines says it there."""
     if h.name == "shop-go":
-        says("profctl goroutines", h.profctl("goroutines", h.name), h.wait, "sleep")
+        # a list is of one moment, in which all of them may compute or have no request
+        wait_until(lambda: all(word in h.profctl("goroutines", h.name) for word in (h.wait, "sleep")), 30, h.wait)
         return
     result = h.profile("offcpu")
     names = [f["funcName"] for f in result["ownFunctions"] if f["wait"] != "runqueue"]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Works for 5 ms of CPU time and sleeps for 10 ms, again and again: leaves room for what looks at
- * it. */
+ * it. usage: calm [MS that it sleeps] */
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,12 +36,14 @@ __attribute__((noinline)) static void work(long long until_ns)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	useconds_t rest_us = 1000 * (argc > 1 ? atoi(argv[1]) : 10);
+
 	puts("ready");
 	fflush(stdout);
 	for (;;) {
 		work(cpu_ns() + 5000000);
-		usleep(10000);
+		usleep(rest_us);
 	}
 }
