@@ -126,12 +126,17 @@ static int by_number(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-static unsigned collect(const struct proc_ports *ports, DIR *dir, uint16_t found[PORTS_MAX])
+/* How many ports were found, or negative errno. The listeners are read at the first socket: behind
+ * the last of them the kernel looks for connections in all of its table, which takes it
+ * milliseconds where there are few (established_get_first()). */
+static int collect(struct proc_ports *ports, int dir_fd, DIR *dir, uint16_t found[PORTS_MAX])
 {
-	unsigned count = 0, looked = 0;
+	unsigned looked = 0;
 	struct dirent *entry;
+	bool is_known = false;
+	int count = 0, rc;
 
-	while (count < PORTS_MAX && looked++ < PROC_PORTS_FDS_MAX && (entry = readdir(dir))) {
+	while (count < (int)PORTS_MAX && looked++ < PROC_PORTS_FDS_MAX && (entry = readdir(dir))) {
 		char target[64];
 		ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
 		uint64_t inode, port;
@@ -139,8 +144,13 @@ static unsigned collect(const struct proc_ports *ports, DIR *dir, uint16_t found
 		if (len < 0)
 			continue;
 		target[len] = '\0';
-		if (sscanf(target, "socket:[%" SCNu64 "]", &inode) == 1 &&
-		    u64map_get(&ports->listeners, inode, &port))
+		if (sscanf(target, "socket:[%" SCNu64 "]", &inode) != 1)
+			continue;
+		rc = is_known ? 0 : know_namespace(ports, dir_fd);
+		if (rc < 0)
+			return rc;
+		is_known = true;
+		if (u64map_get(&ports->listeners, inode, &port))
 			found[count++] = (uint16_t)port;
 	}
 	return count;
@@ -166,20 +176,13 @@ int proc_ports_read(struct proc_ports *ports, uint32_t tgid, char ret[PROC_PORTS
 	cleanup_close int dir_fd = -1;
 	uint16_t found[PORTS_MAX];
 	char path[32];
-	int fd, rc;
+	int fd, count;
 	DIR *dir;
 
 	(void)snprintf(path, sizeof(path), "/proc/%u", tgid);
 	dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir_fd < 0)
 		return -errno;
-	rc = know_namespace(ports, dir_fd);
-	if (rc < 0)
-		return rc;
-	if (ports->listeners.count == 0) {
-		ret[0] = '\0';
-		return 0;
-	}
 	fd = openat(dir_fd, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -188,7 +191,10 @@ int proc_ports_read(struct proc_ports *ports, uint32_t tgid, char ret[PROC_PORTS
 		(void)close(fd);
 		return -ENOMEM;
 	}
-	to_text(found, collect(ports, dir, found), ret);
+	count = collect(ports, dir_fd, dir, found);
 	(void)closedir(dir);
+	if (count < 0)
+		return count;
+	to_text(found, (unsigned)count, ret);
 	return 0;
 }
