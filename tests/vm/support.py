@@ -14,8 +14,8 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 MATRIX = os.path.join(ROOT, "tests/vm/matrix.txt")
 TYPES = ("cpu", "offcpu", "wall", "block", "mutex", "io", "faults", "goroutine", "memory", "alloc")
-# Columns beside those of the types: the cpu profile of a Python program, and of a Go program without symbols.
-COLUMNS = (*TYPES, "python", "go")
+# Columns beside those of the types: the cpu profile of a Python program, of a Go program without symbols, and of a Node program.
+COLUMNS = (*TYPES, "python", "go", "node")
 VERIFIED = "verified"  # the column of the instructions that the verifier walks in all programs
 CELLS = ("kernel", "release", *COLUMNS, VERIFIED)  # of a row
 PROMISES = {"yes", "no", "with CAP_SYS_ADMIN"}
