@@ -293,25 +293,6 @@ __attribute__((noinline)) uint64_t io_descriptor(uint64_t number, uint64_t first
 	return owed ? owed->descriptor : IO_NO_FILE;
 }
 
-/* Counts the bytes that a call of the current thread has moved; the value to record it with, 0:
- * not. @units: a bit for each that it may count in instead of bytes. */
-static __always_inline uint64_t io_choose(struct io_call *call, uint32_t units)
-{
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	const struct prof_target *target = bpf_map_lookup_elem(&targets, &tgid);
-
-	if (target_wants(target, PROF_WANT_IO))
-		return 0;
-	if (units & 1u << IO_IN_EVENTS && call->unit == IO_IN_EVENTS)
-		call->moved = io_events(arch_fourth_argument(call->regs), call->moved);
-	if (units & 1u << IO_IN_MESSAGES && call->unit == IO_IN_MESSAGES)
-		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
-	if (!call->moved)
-		return 0;
-	io_count(call->moved);
-	return io_value(!target, call->moved);
-}
-
 /* Everything before the walk of the call that is owed. Returns the scratch to walk in, or NULL. It
  * is apart from the walk, which has what this used of the stack: before v6.13 a program and all
  * that it calls have 512 bytes. */
@@ -416,38 +397,128 @@ static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_
 	return false;
 }
 
-/* Counts @call, whose cost is this program's, and records it where it is chosen. */
+/* Records @call if it is chosen. @undecided: nobody has decided on its process. */
+static __always_inline void io_offer(const struct io_call *call, bool undecided, bool raise)
+{
+	uint64_t value = io_value(undecided, call->moved);
+
+	if (value && !io_owe(call, value, raise))
+		outcome_count(OUTCOME_resume_missed);
+}
+
+/* Counts the bytes that @call has moved. @units: a bit for each that it may count in instead of
+ * bytes. */
+static __always_inline void io_count_call(struct io_call *call, uint32_t units)
+{
+	if (units & 1u << IO_IN_EVENTS && call->unit == IO_IN_EVENTS)
+		call->moved = io_events(arch_fourth_argument(call->regs), call->moved);
+	if (units & 1u << IO_IN_MESSAGES && call->unit == IO_IN_MESSAGES)
+		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
+	if (call->moved)
+		io_count(call->moved);
+}
+
+/* Counts @call, whose cost is this program's, and records it if it is chosen. */
 static __always_inline void io_note(struct io_call call, uint32_t units, bool raise)
 {
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	const struct prof_target *target;
 	struct cost_timer timer;
-	uint64_t value;
 
 	if (!call.detail)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
-	value = io_choose(&call, units);
-	if (value && !io_owe(&call, value, raise))
-		outcome_count(OUTCOME_resume_missed);
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	if (!target_wants(target, PROF_WANT_IO)) {
+		io_count_call(&call, units);
+		if (call.moved)
+			io_offer(&call, !target, raise);
+	}
 	cost_end(&timer);
 }
 
 /* ---- at the ends of the calls that move bytes ------------------------------------------------ */
 
-/* Where the kernel preempts its own code, the call of another thread may end meanwhile on this CPU.
- * The same program does not run twice there, so such a call is not seen (OUTCOME_end_missed). To
- * forbid preemption in here does not help: what was due then comes where it is allowed again. */
-#define IO_END(name, units)                                                                        \
+/* Where the kernel preempts its own code, the call of another thread may end on this CPU while a
+ * thread stands inside of a program. The same program does not run twice there, and to forbid
+ * preemption does not help: what was due comes where it is allowed again, still inside. So a short
+ * program counts, and a second one records, which takes an interrupt and a walk. A call that was
+ * not recorded is so with the next one of its thread. The kernel runs the program first that was
+ * attached last (bpf_trampoline_link_prog()). Were it the other way round, the second one would
+ * count, and say so. */
+static __always_inline void io_tally(struct io_call call)
+{
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	struct cost_timer timer;
+	struct io_moved *moved;
+
+	if (!call.detail)
+		return;
+	timer = cost_begin(PROF_PROGRAM_IO);
+	if (!target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_IO)) {
+		moved = io_moved_of_current();
+		if (!moved) {
+			outcome_count(OUTCOME_uncounted);
+		} else if (moved->is_counted) {
+			moved->is_counted = 0;
+		} else {
+			moved->bytes += call.moved;
+			moved->unrecorded += call.moved;
+		}
+	}
+	cost_end(&timer);
+}
+
+/* The bytes that the current thread has moved and that no program has offered for a record. */
+static __always_inline uint64_t io_take(uint64_t bytes)
+{
+	struct io_moved *moved = io_moved_of_current();
+
+	if (!moved)
+		return bytes;
+	if (moved->unrecorded) {
+		bytes = moved->unrecorded;
+		moved->unrecorded = 0;
+	} else {
+		moved->bytes += bytes;
+		moved->is_counted = 1;
+	}
+	return bytes;
+}
+
+static __always_inline void io_record(struct io_call call)
+{
+	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
+	const struct prof_target *target;
+	struct cost_timer timer;
+
+	if (!call.detail)
+		return;
+	timer = cost_begin(PROF_PROGRAM_IO);
+	target = bpf_map_lookup_elem(&targets, &tgid);
+	if (!target_wants(target, PROF_WANT_IO)) {
+		call.moved = io_take(call.moved);
+		io_offer(&call, !target, true);
+	}
+	cost_end(&timer);
+}
+
+#define IO_END(program, name, does)                                                                \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
-	int BPF_PROG(io_##name, struct pt_regs *regs, long moved)                                  \
+	int BPF_PROG(program##name, struct pt_regs *regs, long moved)                              \
 	{                                                                                          \
 		if (config.io_by_call)                                                             \
-			io_note(io_of_exit(regs, moved, units), units, true);                      \
+			does;                                                                      \
 		return 0;                                                                          \
 	}
 
-#define IO_CALL(name)	      IO_END(name, 0)
-#define IO_MESSAGE_CALL(name) IO_END(name, 1u << IO_IN_MESSAGES)
-#define IO_EVENT_CALL(name)   IO_END(name, 1u << IO_IN_EVENTS)
+#define IO_CALL(name)                                                                              \
+	IO_END(io_, name, io_tally(io_of_exit(regs, moved, 0)))                                    \
+	IO_END(record_, name, io_record(io_of_exit(regs, moved, 0)))
+#define IO_WHOLE(name, units)                                                                      \
+	IO_END(io_, name, io_note(io_of_exit(regs, moved, units), units, true))
+#define IO_MESSAGE_CALL(name) IO_WHOLE(name, 1u << IO_IN_MESSAGES)
+#define IO_EVENT_CALL(name)   IO_WHOLE(name, 1u << IO_IN_EVENTS)
 
 ARCH_BYTE_CALLS(IO_CALL)
 ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)

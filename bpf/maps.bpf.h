@@ -359,6 +359,8 @@ struct {
 /* Bytes that a thread has moved, all of them, since this was first wanted of its process. */
 struct io_moved {
 	uint64_t bytes;
+	uint64_t unrecorded;  /* of them, not yet offered for a record: see io_tally() */
+	uint64_t is_counted; /* the call at hand, by the program that records it */
 };
 
 struct {

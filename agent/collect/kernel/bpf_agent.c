@@ -11,6 +11,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/base/log.h"
+#include "agent/base/text.h"
 #include "agent/collect/kernel/bpf_internal.h"
 #include "agent/collect/kernel/io_ring.h"
 #include "agent/collect/kernel/mapping_trie.h"
@@ -387,24 +388,36 @@ static int set_disk(struct bpf_agent *agent, bool on)
 	return rc;
 }
 
+/* Adds the programs at the ends of calls that were loaded: those that record what another one has
+ * counted, or the others. */
+static void add_calls(const struct profiler_bpf *waits, bool records, int *programs,
+		      unsigned *count)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, waits->obj)
+	{
+		if (bpf_load_is_call(program) && bpf_program__autoload(program) &&
+		    text_begins(bpf_program__name(program), "record_") == records &&
+		    *count < CALL_ENDS_MAX)
+			programs[(*count)++] = bpf_program__fd(program);
+	}
+}
+
 static int set_calls(struct bpf_agent *agent, bool on)
 {
-	struct profiler_bpf *waits = agent->waits;
 	int programs[CALL_ENDS_MAX];
-	struct bpf_program *program;
-	unsigned count = 0;
+	unsigned count = 0, recording;
 
 	agent->skel->bss->config.io_by_call = on;
 	if (!on) {
 		call_ends_close(&agent->call_ends);
 		return 0;
 	}
-	bpf_object__for_each_program(program, waits->obj)
-	{
-		if (bpf_load_is_call(program) && bpf_program__autoload(program) && count < CALL_ENDS_MAX)
-			programs[count++] = bpf_program__fd(program);
-	}
-	return call_ends_open(&agent->call_ends, programs, count);
+	add_calls(agent->waits, true, programs, &count);
+	recording = count;
+	add_calls(agent->waits, false, programs, &count);
+	return call_ends_open(&agent->call_ends, programs, count, recording);
 }
 
 /* At the ends of the calls that move bytes where the kernel lets programs in there, else of every

@@ -39,12 +39,13 @@ void call_ends_deinit(struct call_ends *ends)
 	(void)close_all(ends);
 }
 
-int call_ends_open(struct call_ends *ends, const int *programs, unsigned count)
+int call_ends_open(struct call_ends *ends, const int *programs, unsigned count, unsigned repeated)
 {
 	if (count > CALL_ENDS_MAX)
 		return -E2BIG;
 	atomic_store(&ends->enough, true);
 	join(ends);
+	ends->repeated_count = repeated;
 	for (unsigned i = 0; i < count; i++) {
 		if (ends->links[i] < 0)
 			ends->links[i] = bpf_raw_tracepoint_open(NULL, programs[i]);
@@ -60,7 +61,7 @@ uint64_t call_ends_missed(struct call_ends *ends)
 {
 	uint64_t missed = 0;
 
-	for (unsigned i = 0; i < ends->program_count; i++) {
+	for (unsigned i = ends->repeated_count; i < ends->program_count; i++) {
 		struct bpf_prog_info info = { 0 };
 		uint32_t size = sizeof(info);
 
