@@ -72,7 +72,7 @@ static void own_listeners_are_found(void **state)
 {
 	cleanup(proc_ports) struct proc_ports *ports = proc_ports_create();
 	char text[PROC_PORTS_TEXT_SIZE], want[32];
-	uint16_t port = 0, later = 0;
+	uint16_t port = 0, later = 0, first, second;
 	int fd, later_fd;
 
 	/* The listeners are not read for a process without sockets: one that comes then is found. */
@@ -90,7 +90,9 @@ static void own_listeners_are_found(void **state)
 	assert_string_equal(text, want);
 	proc_ports_reset(ports);
 	assert_int_equal(proc_ports_read(ports, (uint32_t)getpid(), text), 0);
-	(void)snprintf(want, sizeof(want), "%u,%u", port < later ? port : later, port < later ? later : port);
+	first = port < later ? port : later;
+	second = port < later ? later : port;
+	(void)snprintf(want, sizeof(want), "%u,%u", first, second);
 	assert_string_equal(text, want);
 	(void)close(later_fd);
 	(void)close(fd);

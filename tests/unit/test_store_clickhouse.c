@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tools/test: takes minutes */
 /* Tests of the ClickHouse engine alone: several hosts, and a server that is away, hangs, lies or
  * refuses. */
 #include <arpa/inet.h>
