@@ -442,10 +442,10 @@ static __always_inline void io_note(struct io_call call, uint32_t units, bool ra
 /* Where the kernel preempts its own code, the call of another thread may end on this CPU while a
  * thread stands inside of a program. The same program does not run twice there, and to forbid
  * preemption does not help: what was due comes where it is allowed again, still inside. So a short
- * program counts, and a second one records, which takes an interrupt and a walk. A call that was
- * not recorded is so with the next one of its thread. The kernel runs the program first that was
- * attached last (bpf_trampoline_link_prog()). Were it the other way round, the second one would
- * count, and say so. */
+ * program counts, and a second one records, which takes an interrupt and a walk. What the second
+ * one misses is recorded with the thread's next call. The kernel runs the program first that was
+ * attached last (bpf_trampoline_link_prog()). If the second one finds nothing counted, because the
+ * first one was missed or comes later, it counts, and the first one passes over one call. */
 static __always_inline void io_tally(struct io_call call)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;

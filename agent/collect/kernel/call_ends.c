@@ -13,11 +13,12 @@ void call_ends_init(struct call_ends *ends)
 		ends->links[i] = -1;
 }
 
+/* Backwards, so that what is attached again later comes behind what stayed, as at first. */
 static void *close_all(void *ctx)
 {
 	struct call_ends *ends = ctx;
 
-	for (unsigned i = 0; i < CALL_ENDS_MAX && !atomic_load(&ends->enough); i++) {
+	for (unsigned i = CALL_ENDS_MAX; i-- > 0 && !atomic_load(&ends->enough);) {
 		if (ends->links[i] >= 0)
 			(void)close(ends->links[i]);
 		ends->links[i] = -1;
