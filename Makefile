@@ -109,6 +109,9 @@ $(O)/bpf/%.bpf.o: bpf/%.bpf.c
 	$(call say,BPF,$<)$(CLANG) -target bpf -mcpu=v3 -O2 -g -std=gnu17 -Wall -Wextra -Werror \
 		-Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH) -D__bpf__ -I. -ffile-prefix-map=$(CURDIR)=. -MMD -MP -c -o $@ $<
 
+# Kept: make would delete them as intermediate, and the next one build them and all that is linked with them again.
+.SECONDARY: $(SKELS:$(O)/gen/%.skel.h=$(O)/bpf/%.bpf.o)
+
 $(O)/gen/%.skel.h: $(O)/bpf/%.bpf.o
 	@mkdir -p $(@D)
 	$(call say,SKEL,$@)$(BPFTOOL) gen skeleton $< name $(subst -,_,$*)_bpf > $@
