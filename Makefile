@@ -58,6 +58,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
+# Of all files, as long as no line names some: make would delete what it takes for intermediate, and the next make build it again.
 .SECONDARY:
 .PHONY: all container help clean tests check check-arch check-root check-asan check-long fuzz fuzz-replay fuzz-coverage bench bench-programs insns lint format \
 	coverage install deb
@@ -108,9 +109,6 @@ $(O)/bpf/%.bpf.o: bpf/%.bpf.c
 	@mkdir -p $(@D)
 	$(call say,BPF,$<)$(CLANG) -target bpf -mcpu=v3 -O2 -g -std=gnu17 -Wall -Wextra -Werror \
 		-Wno-unused-parameter -D__TARGET_ARCH_$(BPF_ARCH) -D__bpf__ -I. -ffile-prefix-map=$(CURDIR)=. -MMD -MP -c -o $@ $<
-
-# Kept: make would delete them as intermediate, and the next one build them and all that is linked with them again.
-.SECONDARY: $(SKELS:$(O)/gen/%.skel.h=$(O)/bpf/%.bpf.o)
 
 $(O)/gen/%.skel.h: $(O)/bpf/%.bpf.o
 	@mkdir -p $(@D)
@@ -212,8 +210,6 @@ $(O)/cover/fuzz_%: tests/fuzz/fuzz_%.c $(O)/cover/libprofd.a
 
 fuzz-coverage: $(FUZZERS:%=$(O)/cover/%) ## lines of each parser that its fuzz target reaches, of which 80 % must be
 	tests/fuzz/coverage $(O)
-
-.SECONDARY: $(FUZZERS:%=$(O)/fuzz/%) $(FUZZERS:%=$(O)/cover/%)
 
 fuzz-replay-%: $(O)/fuzz/%
 	@$(call fuzz_run,-runs=2000 -seed=1)

@@ -5,8 +5,8 @@
  *
  *   off_switch            leaves the wait in `switch_scratch`; walk_due runs in the interrupt that
  *                         it raises
- *   io_* (bytes)          leave the call in `io_owed` and raise the same interrupt; walk_due is
- *                         attached behind io_exit, whose calls are too many for that
+ *   record_*, io_*        leave the bytes of a call in `io_owed` and raise the same interrupt;
+ *                         walk_due is attached behind io_exit, whose calls are too many for that
  *   off_waker, lock_end   begin their sample in `io_scratch`; walk_due is attached behind them
  *
  * It is always the stack of the thread that passes the tracepoint. */

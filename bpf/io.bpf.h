@@ -152,16 +152,6 @@ struct io_call {
 	struct file *file;	      /* NULL: the one that its first argument names */
 };
 
-static __always_inline void io_count(uint64_t bytes)
-{
-	struct io_moved *moved = io_moved_of_current();
-
-	if (moved)
-		moved->bytes += bytes;
-	else
-		outcome_count(OUTCOME_uncounted);
-}
-
 /* Calls may move many messages or events: IO_RUNS runs of IO_RUN. A run is a global function that
  * the verifier looks at by itself: it would follow every turn of one long loop. */
 #define IO_RUN	    32u
@@ -397,47 +387,24 @@ static __attribute__((noinline)) bool io_owe(const struct io_call *call, uint64_
 	return false;
 }
 
-/* Records @call if it is chosen. @undecided: nobody has decided on its process. */
-static __always_inline void io_offer(const struct io_call *call, bool undecided, bool raise)
-{
-	uint64_t value = io_value(undecided, call->moved);
-
-	if (value && !io_owe(call, value, raise))
-		outcome_count(OUTCOME_resume_missed);
-}
-
 /* Counts the bytes that @call has moved. @units: a bit for each that it may count in instead of
  * bytes. */
-static __always_inline void io_count_call(struct io_call *call, uint32_t units)
+static __always_inline void io_count(struct io_call *call, uint32_t units)
 {
+	struct io_moved *moved;
+
 	if (units & 1u << IO_IN_EVENTS && call->unit == IO_IN_EVENTS)
 		call->moved = io_events(arch_fourth_argument(call->regs), call->moved);
 	if (units & 1u << IO_IN_MESSAGES && call->unit == IO_IN_MESSAGES)
 		call->moved = io_messages(arch_second_argument(call->regs), call->moved);
-	if (call->moved)
-		io_count(call->moved);
-}
-
-/* Counts @call, whose cost is this program's, and records it if it is chosen. */
-static __always_inline void io_note(struct io_call call, uint32_t units, bool raise)
-{
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	const struct prof_target *target;
-	struct cost_timer timer;
-
-	if (!call.detail)
+	if (!call->moved)
 		return;
-	timer = cost_begin(PROF_PROGRAM_IO);
-	target = bpf_map_lookup_elem(&targets, &tgid);
-	if (!target_wants(target, PROF_WANT_IO)) {
-		io_count_call(&call, units);
-		if (call.moved)
-			io_offer(&call, !target, raise);
-	}
-	cost_end(&timer);
+	moved = io_moved_of_current();
+	if (moved)
+		moved->bytes += call->moved;
+	else
+		outcome_count(OUTCOME_uncounted);
 }
-
-/* ---- at the ends of the calls that move bytes ------------------------------------------------ */
 
 /* Where the kernel preempts its own code, the call of another thread may end on this CPU while a
  * thread stands inside of a program. The same program does not run twice there, and to forbid
@@ -446,30 +413,21 @@ static __always_inline void io_note(struct io_call call, uint32_t units, bool ra
  * one misses is recorded with the thread's next call. The kernel runs the program first that was
  * attached last (bpf_trampoline_link_prog()). If the second one finds nothing counted, because the
  * first one was missed or comes later, it counts, and the first one passes over one call. */
-static __always_inline void io_tally(struct io_call call)
+static __always_inline void io_tally(uint64_t bytes)
 {
-	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
-	struct cost_timer timer;
-	struct io_moved *moved;
+	struct io_moved *moved = io_moved_of_current();
 
-	if (!call.detail)
-		return;
-	timer = cost_begin(PROF_PROGRAM_IO);
-	if (!target_wants(bpf_map_lookup_elem(&targets, &tgid), PROF_WANT_IO)) {
-		moved = io_moved_of_current();
-		if (!moved) {
-			outcome_count(OUTCOME_uncounted);
-		} else if (moved->is_counted) {
-			moved->is_counted = 0;
-		} else {
-			moved->bytes += call.moved;
-			moved->unrecorded += call.moved;
-		}
+	if (!moved) {
+		outcome_count(OUTCOME_uncounted);
+	} else if (moved->is_counted) {
+		moved->is_counted = 0;
+	} else {
+		moved->bytes += bytes;
+		moved->unrecorded += bytes;
 	}
-	cost_end(&timer);
 }
 
-/* The bytes that the current thread has moved and that no program has offered for a record. */
+/* The bytes that the second program is to record: the call's @bytes, and those that it missed. */
 static __always_inline uint64_t io_take(uint64_t bytes)
 {
 	struct io_moved *moved = io_moved_of_current();
@@ -486,39 +444,53 @@ static __always_inline uint64_t io_take(uint64_t bytes)
 	return bytes;
 }
 
-static __always_inline void io_record(struct io_call call)
+/* The part that a program does at the end of a call. */
+enum io_part { IO_ALL, IO_COUNTS, IO_RECORDS };
+
+/* Counts @call, whose cost is this program's, and records it if it is chosen. */
+static __always_inline void io_note(struct io_call call, enum io_part part, uint32_t units,
+				    bool raise)
 {
 	uint32_t tgid = bpf_get_current_pid_tgid() >> 32;
 	const struct prof_target *target;
 	struct cost_timer timer;
+	uint64_t value = 0;
 
 	if (!call.detail)
 		return;
 	timer = cost_begin(PROF_PROGRAM_IO);
 	target = bpf_map_lookup_elem(&targets, &tgid);
 	if (!target_wants(target, PROF_WANT_IO)) {
-		call.moved = io_take(call.moved);
-		io_offer(&call, !target, true);
+		if (part == IO_COUNTS)
+			io_tally(call.moved);
+		else if (part == IO_RECORDS)
+			call.moved = io_take(call.moved);
+		else
+			io_count(&call, units);
+		if (part != IO_COUNTS && call.moved)
+			value = io_value(!target, call.moved);
+		if (value && !io_owe(&call, value, raise))
+			outcome_count(OUTCOME_resume_missed);
 	}
 	cost_end(&timer);
 }
 
-#define IO_END(program, name, does)                                                                \
+/* ---- at the ends of the calls that move bytes ------------------------------------------------ */
+
+#define IO_END(program, name, part, units)                                                         \
 	SEC("fexit/" ARCH_CALL_PREFIX #name)                                                       \
 	int BPF_PROG(program##name, struct pt_regs *regs, long moved)                              \
 	{                                                                                          \
 		if (config.io_by_call)                                                             \
-			does;                                                                      \
+			io_note(io_of_exit(regs, moved, units), part, units, true);                \
 		return 0;                                                                          \
 	}
 
 #define IO_CALL(name)                                                                              \
-	IO_END(io_, name, io_tally(io_of_exit(regs, moved, 0)))                                    \
-	IO_END(record_, name, io_record(io_of_exit(regs, moved, 0)))
-#define IO_WHOLE(name, units)                                                                      \
-	IO_END(io_, name, io_note(io_of_exit(regs, moved, units), units, true))
-#define IO_MESSAGE_CALL(name) IO_WHOLE(name, 1u << IO_IN_MESSAGES)
-#define IO_EVENT_CALL(name)   IO_WHOLE(name, 1u << IO_IN_EVENTS)
+	IO_END(io_, name, IO_COUNTS, 0)                                                            \
+	IO_END(record_, name, IO_RECORDS, 0)
+#define IO_MESSAGE_CALL(name) IO_END(io_, name, IO_ALL, 1u << IO_IN_MESSAGES)
+#define IO_EVENT_CALL(name)   IO_END(io_, name, IO_ALL, 1u << IO_IN_EVENTS)
 
 ARCH_BYTE_CALLS(IO_CALL)
 ARCH_MESSAGE_CALLS(IO_MESSAGE_CALL)
@@ -529,7 +501,7 @@ ARCH_EVENT_CALLS(IO_EVENT_CALL)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(io_exit, struct pt_regs *regs, long moved)
 {
-	io_note(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ANY_UNIT, false);
+	io_note(io_of_exit(regs, moved, IO_ANY_UNIT), IO_ALL, IO_ANY_UNIT, false);
 	return 0;
 }
 

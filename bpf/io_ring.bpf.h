@@ -222,7 +222,7 @@ int io_ring_done(unsigned long long *arguments)
 		key.user_data = done.user_data;
 		call = io_ring_unnamed(&key, done.res, done.flags, false);
 	}
-	io_note(call, 0, true);
+	io_note(call, IO_ALL, 0, true);
 	return 0;
 }
 
@@ -232,7 +232,7 @@ int BPF_PROG(io_ring_full, void *ring, uint64_t user_data, int32_t moved, uint32
 	struct io_ring_key key = { (uint64_t)ring, user_data };
 	struct io_call call = io_ring_unnamed(&key, moved, flags, true);
 
-	io_note(call, 0, true);
+	io_note(call, IO_ALL, 0, true);
 	return 0;
 }
 

@@ -2,7 +2,8 @@
 /* When a process's allocator is probed, for how long, and what the allocations seen stand for. Time
  * is divided into periods, each with one window at a random place; how long both are follows from
  * what hits cost and how much of the process's own CPU time may be spent on them. Where even all
- * the time is cheap enough the probes stay. Pure.
+ * the time is cheap enough the probes stay, until they have cost more than is allowed for some
+ * seconds; that is paid back. Pure.
  *
  * A window stands for its period. Probes slow a program down, so in a window of 10 ms it does the
  * work of less: the dilation is what it does in a window against what it does otherwise. In a
