@@ -58,7 +58,7 @@ PROGRAMS := $(if $(wildcard agent/main.c),$(O)/profd) $(if $(CTL_SRC),$(O)/profc
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-# Of all files, as long as no line names some: make would delete what it takes for intermediate, and the next make build it again.
+# Holds for all files as long as no line names some: make would delete what it takes for intermediate, and build it again.
 .SECONDARY:
 .PHONY: all container help clean tests check check-arch check-root check-asan check-long fuzz fuzz-replay fuzz-coverage bench bench-programs insns lint format \
 	coverage install deb
